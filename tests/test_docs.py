@@ -32,7 +32,7 @@ from tools.document import PAGES as GENERATED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-LITERALS = ("Reading", "SampleMode")
+LITERALS = ("SampleMode",)
 """Types of the toolkit without a name of their own."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FOLLOWED = (

@@ -56,7 +56,6 @@ from spec_core.toolkit.fields import p_min_field as p_min_field
 from spec_core.toolkit.fields import sample_field as sample_field
 from spec_core.toolkit.heads import DraftHead as DraftHead
 from spec_core.toolkit.heads import HeadFile as HeadFile
-from spec_core.toolkit.heads import Reading as Reading
 from spec_core.toolkit.heads import draft_head as draft_head
 from spec_core.toolkit.json_counts import JsonLimits as JsonLimits
 from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess

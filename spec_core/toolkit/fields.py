@@ -26,7 +26,7 @@ def sample_field() -> Any:
 
 
 def layer_ids_field() -> Any:
-    """The setting ``layer_ids: Reading`` of methods that read a head from a file (``draft_head``)."""
+    """The setting ``layer_ids: str`` of methods that read a head from a file (``draft_head``)."""
     return attrs.field(
         default="auto",
         metadata={

@@ -13,10 +13,6 @@ from spec_core.contract.rows import Span
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs, Refusal, TargetInfo
 
-Reading = str
-"""Whether a file's layer ids mean a block's input or output (``inputs``, ``outputs``), or numbers of blocks with commas
-whose input is read; ``auto``: depends on the file."""
-
 UNNORMED = -1
 """In place of the number of blocks, where the state after the last one is read before the final norm."""
 
@@ -33,10 +29,10 @@ class HeadFile(Protocol):
     source: Any
     names: frozenset[str]
 
-    def misfit(self, target: Target, reading: Reading = "auto") -> tuple[str, str] | None:
+    def misfit(self, target: Target, reading: str = "auto") -> tuple[str, str] | None:
         """A reason and a hint if it cannot draft for a target, or None."""
 
-    def fit_to(self, target: Target, reading: Reading = "auto") -> HeadFile:
+    def fit_to(self, target: Target, reading: str = "auto") -> HeadFile:
         """The file as it is read for a target that it fits: its head has the target's vocabulary if none is stated."""
 
     def rotation(self) -> tuple[Tensor, float]:
@@ -81,7 +77,7 @@ def draft_head(
     kind: str,
     file: str | HeadFile | None,
     load: Callable[..., Target],
-    reading: Reading = "auto",
+    reading: str = "auto",
     trainable: bool = True,
 ) -> DraftHead | Refusal:
     """The head of a kind from a file, or one that is open, or the target's own; a Refusal if none fits.
@@ -101,7 +97,7 @@ def draft_head(
     return DraftHead(holder, holder.head.sources(layers, reading), last)
 
 
-def _misfit(target: Target, holder: Any, kind: str, reading: Reading) -> Refusal | None:
+def _misfit(target: Target, holder: Any, kind: str, reading: str) -> Refusal | None:
     head = getattr(holder, "head", None)
     if head is None or head.kind != kind:
         other = "no draft head" if head is None else f"a head of kind {head.kind}"

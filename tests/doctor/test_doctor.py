@@ -35,6 +35,7 @@ def examine(path, target):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_healthy_head_is_not_blamed(healthy, target):
     diagnosis = examine(healthy, target)
 
@@ -44,6 +45,7 @@ def test_a_healthy_head_is_not_blamed(healthy, target):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_nine_of_ten_planted_faults_are_named(healthy, target):
     named = {fault: examine(plant(healthy, fault), target).cause for fault in FAULTS}
     right = [fault for fault, (_, _, cause) in FAULTS.items() if named[fault] == cause]

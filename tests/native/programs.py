@@ -42,9 +42,9 @@ SHORT = ("lfm2", "lfm2moe")
 GRANITE, FALCON, NEMOTRON = "granitehybrid", "falcon-h1", ("nemotron_h", "nemotron_h_moe")
 SCANNED = (GRANITE, FALCON, *NEMOTRON)
 """The architectures with Mamba-2."""
-SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEMOTRON[1])
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEMOTRON[1])
-UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe")
+SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
+UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe", "minimax-m2")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 LAYERED = "gemma4"
 """The architecture whose blocks differ in their heads, caches and widths."""

@@ -28,7 +28,6 @@ from spec_core.toolkit import (
     AcceptanceEstimate,
     DraftHead,
     PartialDraft,
-    Reading,
     SampleMode,
     TokenDrafter,
     TreeLimits,
@@ -94,7 +93,7 @@ class BlockDrafter:
     )
     p_min: float | None = p_min_field("cut when the draft's acceptance probability falls below this; 0.3")
     sample: SampleMode = sample_field()
-    layer_ids: Reading = layer_ids_field()
+    layer_ids: str = layer_ids_field()
     head: DraftHead | None = attrs.field(default=None, init=False)
     layers: Layers | None = attrs.field(default=None, init=False)
     sequential: SequentialPart | None = attrs.field(default=None, init=False)

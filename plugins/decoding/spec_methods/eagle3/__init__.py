@@ -23,7 +23,6 @@ from spec_core.toolkit import (
     DraftHead,
     PairDrafter,
     PairState,
-    Reading,
     SampleMode,
     draft_head,
     layer_ids_field,
@@ -51,7 +50,7 @@ class Eagle3(PairDrafter):
     )
     p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
     sample: SampleMode = sample_field()
-    layer_ids: Reading = layer_ids_field()
+    layer_ids: str = layer_ids_field()
     head: DraftHead | None = attrs.field(default=None, init=False)
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)

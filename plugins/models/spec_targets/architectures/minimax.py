@@ -58,8 +58,10 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     yield Attend("q", "a", heads, b.layer)
     yield b.onto("a", "attn_output", (c.width, heads.q_width), residual=True)
     yield b.norm("x", "h", "ffn_norm.weight")
-    assert c.experts is not None
-    yield from b.mixture(c.experts, c.expert_ff)
+    if c.experts is None:
+        yield from b.mlp(c.ff)
+    else:
+        yield from b.mixture(c.experts, c.expert_ff)
 
 
 MINIMAX_M2 = Family(
