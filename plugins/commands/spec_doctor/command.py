@@ -10,7 +10,6 @@ import click
 from spec_commands import common, prompts
 from spec_commands.help import Command
 from spec_commands.printing import say
-from spec_commands.tables import show_table
 
 from spec_core.errors import UsageError
 
@@ -36,6 +35,8 @@ def doctor(head: str, file: Path | None, fix: Path | None, as_json: bool, **flag
     Shows the dialect, repairs, acceptance by position in each reading, what a drafted token costs on this machine, and
     the speedup. Exit code 1 if another reading than the dialect's is the right one.
     """
+    from spec_commands.tables import show_table
+
     from spec_doctor.diagnosis import diagnose
     from spec_doctor.fix import write_fixed
     from spec_doctor.report import as_object, last_lines, table_of
