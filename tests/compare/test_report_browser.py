@@ -38,10 +38,20 @@ def large_report(tmp_path_factory):
     return write(tmp_path_factory.mktemp("large"), "--method", "repeat", *SWEEPS, "--limit", "1")
 
 
+def patient(where):
+    """A page or a context with two minutes for every wait: other programs may run meanwhile."""
+    where.set_default_timeout(120_000)
+    return where
+
+
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        context = browser.new_context
+        browser.new_context = lambda **how: patient(context(**how))
+        page = browser.new_page
+        browser.new_page = lambda **how: patient(page(**how))
         yield browser
         browser.close()
 
