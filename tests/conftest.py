@@ -14,7 +14,7 @@ from spec_core.lazy import call_before_torch
 # every process that a test starts compile what it imports.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ.pop("PYTEST_ADDOPTS", None)  # of this run, not of those that tests start
+os.environ.pop("PYTEST_ADDOPTS", None)  # they are for this run; tests start others
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 call_before_torch()

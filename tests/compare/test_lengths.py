@@ -1,4 +1,4 @@
-"""``--lengths``: prompts of exactly so many tokens, whose end stays; the curve, its figure, and what is refused."""
+"""``--lengths``: each prompt gets this number of tokens and keeps its end; the curve, its figure, refusals."""
 
 from __future__ import annotations
 

@@ -38,20 +38,20 @@ def large_report(tmp_path_factory):
     return write(tmp_path_factory.mktemp("large"), "--method", "repeat", *SWEEPS, "--limit", "1")
 
 
-def patient(where):
-    """A page or a context with two minutes for every wait: other programs may run meanwhile."""
-    where.set_default_timeout(120_000)
-    return where
+WAIT = 120_000
+"""Milliseconds for every wait of a page: other programs may run meanwhile."""
+
+
+def open_page(browser, **options):
+    page = browser.new_page(**options)
+    page.set_default_timeout(WAIT)
+    return page
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        context = browser.new_context
-        browser.new_context = lambda **how: patient(context(**how))
-        page = browser.new_page
-        browser.new_page = lambda **how: patient(page(**how))
         yield browser
         browser.close()
 
@@ -64,6 +64,7 @@ def test_the_report_is_accessible_at_every_size_and_colour_scheme(name, request,
     for scheme in ("light", "dark"):
         for size in (PHONE, DESKTOP):
             context = browser.new_context(color_scheme=scheme, viewport=size)
+            context.set_default_timeout(WAIT)
             page, seen = context.new_page(), []
             page.on("request", lambda request, seen=seen: seen.append(request.url))
             page.on("console", lambda message, seen=seen: seen.append(message.text))
@@ -84,7 +85,7 @@ SHOWN = "[...document.querySelectorAll('summary')].filter(s => s.checkVisibility
 @pytest.mark.slow
 def test_the_report_can_be_read_with_the_keyboard_alone(report, browser):
     """The first stop skips to the results; every stop is visible or the skip link; a text opens with Enter."""
-    page = browser.new_page(viewport=DESKTOP)
+    page = open_page(browser, viewport=DESKTOP)
     page.goto(report)
     stops = []
     while len(stops) < 200:
@@ -109,7 +110,7 @@ TEXT = "[...document.querySelectorAll('figure svg text')].map(t => t.getBounding
 @pytest.mark.parametrize("name", ["report", "large_report"])
 def test_the_first_table_is_on_the_first_screen_and_figures_can_be_read(name, size, request, browser):
     """However many contenders there are; a table shows whether texts are identical without scrolling on a desktop."""
-    page = browser.new_page(viewport=size)
+    page = open_page(browser, viewport=size)
     page.goto(request.getfixturevalue(name))
     top = page.evaluate("document.querySelector('.results tbody').getBoundingClientRect().top")
     heading = page.get_by_role("link", name="identical").first.bounding_box()
@@ -124,7 +125,7 @@ def test_the_first_table_is_on_the_first_screen_and_figures_can_be_read(name, si
 @pytest.mark.slow
 def test_long_words_do_not_widen_the_page_of_a_phone(report, browser):
     """Names of methods, families and prompts are the user's: one may be a single long word."""
-    page = browser.new_page(viewport=PHONE)
+    page = open_page(browser, viewport=PHONE)
     page.goto(report)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     page.evaluate(
@@ -159,7 +160,7 @@ HEADING = """async () => {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "large_report"])
 def test_the_main_tables_fit_a_desktop_and_rows_are_equally_high(name, request, browser):
-    page = browser.new_page(viewport=DESKTOP)
+    page = open_page(browser, viewport=DESKTOP)
     page.goto(request.getfixturevalue(name))
     fitting = page.evaluate(FITTING)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -172,7 +173,7 @@ def test_the_main_tables_fit_a_desktop_and_rows_are_equally_high(name, request, 
 
 @pytest.mark.slow
 def test_a_table_that_scrolls_keeps_its_headings_and_its_names(large_report, browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 500})
+    page = open_page(browser, viewport={"width": 1280, "height": 500})
     page.goto(large_report)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     places = page.evaluate(HEADING)
@@ -191,7 +192,7 @@ PRINTED_MAX = 2_000_000
 @pytest.mark.slow
 def test_a_printed_report_is_small_and_has_every_table(large_report, browser, tmp_path):
     """Tables of families are unfolded on paper; folded texts and data are left out, with a note."""
-    page = browser.new_page()
+    page = open_page(browser)
     page.goto(large_report)
     data = page.pdf(format="A4")
     page.emulate_media(media="print")

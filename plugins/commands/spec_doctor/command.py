@@ -44,9 +44,9 @@ def doctor(head: str, file: Path | None, fix: Path | None, as_json: bool, **flag
     settings = common.settings_of(flags)
     opened, target = open_pair(head, settings)
     common.print_note(f"{opened.info.name}: {opened.head.description}")
-    given = texts_of(file)
+    texts = texts_of(file)
     longest = min(LONGEST, (opened.head.block or LONGEST + 1) - 1)
-    diagnosis = diagnose(target, opened, given, longest, TOKENS)
+    diagnosis = diagnose(target, opened, texts, longest, TOKENS)
     gain = measure_gain(target, opened, diagnosis)
     if fix is not None:
         reading = diagnosis.best.reading

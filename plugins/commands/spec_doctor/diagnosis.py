@@ -100,7 +100,7 @@ def _best(base: Tried, others: Sequence[Tried], factor: float = 1.0) -> Tried:
 
 
 def _rank(tried: Tried) -> tuple[float, float]:
-    """Accepted tokens, then chances, beyond those of the dialect's reading."""
+    """How many more tokens, then how much more chance, than the dialect's reading has."""
     return (0.0, 1.0) if tried.difference is None else (tried.difference.accepted, tried.difference.ratio)
 
 

@@ -1,4 +1,4 @@
-"""Writes a head with a corrected config.json beside links to its other files."""
+"""Writes a head: a corrected config.json, and links to its other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a comparison of servers; results, figures and continuation are those of every comparison."""
+"""Runs a comparison of servers; it has the results, figures and continuation of every comparison."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BATCH_MAX = 32
 def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]) -> Outcome:
     """The outcome; with ``out`` it is written there, and continued if it was interrupted. Raises UsageError.
 
-    flags: of the command, without those of servers. own: those of servers.
+    flags: of the command, without the options of servers. own: the options of servers.
     """
     groups = (SIZE_FLAGS, PROMPT_FLAGS, PROMPT_FILTERS, (*CONTENDER_FLAGS, *ACCOUNT_FLAGS, "lengths"))
     sizes, place, filters, others = (common.pop_flags(flags, *names) for names in groups)

@@ -88,7 +88,7 @@ def _quote_value(option: str, text: str) -> str:
 
 
 def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], value: str) -> dict[str, str]:
-    """The pairs of an option, whose names are those of servers."""
+    """The pairs of an option, whose names are names of servers."""
     pairs = _pairs(option, texts, value)
     if unknown := [name for name in pairs if name not in names]:
         known = ", ".join(names)

@@ -32,7 +32,7 @@ from spec_compare.servers.measuring import Terms
 
 SAMPLED = "sampled: texts are not compared"
 UNEQUAL = "another server"
-"""Labels of servers whose texts need not equal those of the first one."""
+"""Labels of servers whose texts need not equal the texts of the first one."""
 
 
 def server_header(

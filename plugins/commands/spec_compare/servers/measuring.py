@@ -152,7 +152,7 @@ def _record(
 
 
 def _counters(server: Server, talking: list[Prompt]) -> Counters | None:
-    """The counters before a request, where they will be those of one text."""
+    """The counters before a request, where one text alone will change them."""
     return read_counters(server.client) if server.counts and len(talking) == 1 else None
 
 

@@ -38,7 +38,7 @@ COMBINED = (
 
 
 def check_flags(passed: Mapping[str, str], urls: Collection[str]) -> None:
-    """Raise UsageError for options that servers cannot have, and for those of servers without ``--url``.
+    """Raise UsageError for options that servers cannot have, and for options of servers without ``--url``.
 
     passed: {parameter: option} of the command line.
     """

@@ -31,7 +31,7 @@ GEMMA4_NEUTRAL: dict[str, Any] = {
 
 
 def is_gemma4(raw: Mapping[str, Any]) -> bool:
-    """Whether layers are those of Gemma 4."""
+    """Whether a head has Gemma 4's layers."""
     return GEMMA4 in str(raw.get("architectures"))
 
 
@@ -211,5 +211,5 @@ def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str, dia
     """Whether layers are causal inside the block; sliding ones are (vLLM, SGLang, SpecForge) by default."""
     if dialect.two_way or flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
-    given = next((flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
-    return tuple(bool(w) if given is None else given for w in windows)
+    causal = next((flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
+    return tuple(bool(w) if causal is None else causal for w in windows)

@@ -44,7 +44,7 @@ def apply_reading(head: Any, reading: Any, source: HeadTensors) -> Any:
 
 
 def change_head(head: Any, reading: Mapping[str, Any], source: HeadTensors) -> Any:
-    """The head with the changes of a reading; those of tensors are made in ``source``. Raises UsageError."""
+    """The head with the changes of a reading; ``source`` makes changes of tensors. Raises UsageError."""
     for name, value in reading.items():
         if not _is_possible(head, name, value):
             hint = "let spec doctor write it"

@@ -49,7 +49,7 @@ class StatedSizes:
 
 
 def stated_sizes(values: Mapping[str, Any], source: HeadTensors, gemma4: bool = False) -> StatedSizes:
-    """Sizes of a head. gemma4: its rotary parameters are those of Gemma 4, which rotates a share. Raises UsageError."""
+    """Sizes of a head. gemma4: it has Gemma 4's rotary parameters, and rotates a share. Raises UsageError."""
     sizes = StatedSizes(source.where, dict(values))
     _count_layers(sizes, source)
     if not gemma4:
@@ -87,7 +87,7 @@ def _drop_partial(sizes: StatedSizes) -> None:
 
 
 def _drop_sections(sizes: StatedSizes) -> None:
-    """Ignore sections of positions of pictures: those of a text are the same on all axes."""
+    """Ignore sections of positions of pictures: the positions of a text are the same on all axes."""
     kinds = {str(value.get("rope_type", value.get("type"))) for value in _ropes(sizes)}
     if "mrope" in kinds:
         sizes.notes.append("mrope sections ignored: a text has one position on all axes")

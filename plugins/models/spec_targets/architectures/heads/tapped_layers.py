@@ -27,9 +27,9 @@ def layers_of(head: Any, layers: int, reading: str) -> TappedLayers:
     commas replace them. ``auto`` goes by the dialect, except where one reading alone fits the target, and where ids are
     the paper's default in one reading and the format does not define it.
     """
-    given = numbers_of(reading)
-    if given is not None:
-        return TappedLayers(given, f"layers {_list_numbers(given)} as passed")
+    numbers = numbers_of(reading)
+    if numbers is not None:
+        return TappedLayers(numbers, f"layers {_list_numbers(numbers)} as passed")
     if head.last:
         return TappedLayers((layers,))
     if head.ids is None:
