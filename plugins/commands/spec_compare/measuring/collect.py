@@ -47,38 +47,46 @@ def header(
     hashed: bool,
 ) -> Header:
     """Everything that identifies the experiment. hashed: read every file of a model once, for its hash."""
-    before, terms = machine.moment(), entrants[0].contender.setup.terms
+    terms = entrants[0].contender.setup.terms
     targets = list({id(e.contender.setup.target): e for e in entrants}.values())
     index = {id(e.contender.setup.target): i for i, e in enumerate(targets)}
     groups = len(batches(entrants[0].contender.setup.prompts, terms.batch))
     return Header(
-        format=FORMAT,
-        version=".".join(map(str, VERSION)),
-        date=present_date(),
-        command=command_line(),
-        commit=commit(),
-        host=platform.node(),
-        memory_bytes=memory(),
-        processors=before.processors,
-        load_average=before.average,
-        environment=environment(),
+        **present_facts(settings),
         targets=[target_facts(e.contender.setup.target, e.settings["model"], hashed) for e in targets],
         prompts=prompts,
         contenders=[
             contender_facts(e, runs[e.contender.name], labels, index[id(e.contender.setup.target)], hashed)
             for e in entrants
         ],
-        settings={name: Setting(plain(s.value), s.origin) for name, s in sorted(settings.table.items())},
         seed=settings["seed"],
         repeats=terms.repeats,
         batch=terms.batch,
         reuse_turns=terms.reuse_turns,
         trace=terms.trace,
         laps=groups * terms.repeats * len(entrants),
-        interval=INTERVAL,
-        resamples=RESAMPLES,
         plugins=plugin_facts(runs.values()),
     )
+
+
+def present_facts(settings: Settings) -> dict[str, Any]:
+    """What the header of every comparison says of this machine, this process and its settings."""
+    before = machine.moment()
+    return {
+        "format": FORMAT,
+        "version": ".".join(map(str, VERSION)),
+        "date": present_date(),
+        "command": command_line(),
+        "commit": commit(),
+        "host": platform.node(),
+        "memory_bytes": memory(),
+        "processors": before.processors,
+        "load_average": before.average,
+        "environment": environment(),
+        "settings": {name: Setting(plain(one.value), one.origin) for name, one in sorted(settings.table.items())},
+        "interval": INTERVAL,
+        "resamples": RESAMPLES,
+    }
 
 
 def memory() -> int | None:

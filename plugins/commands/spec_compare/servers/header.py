@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from typing import Any
 
-from spec_commands import machine
 from spec_commands.common import Settings
-from spec_commands.environment import environment
 
 from spec_compare.figures.served import UNKNOWN
-from spec_compare.figures.summary import INTERVAL, RESAMPLES
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measuring.collect import memory, plain
+from spec_compare.measuring.collect import plain, present_facts
 from spec_compare.measuring.measure import batches
-from spec_compare.records.files import commit
+from spec_compare.records.header import SERVER as FAMILY
 from spec_compare.records.header import (
-    FORMAT,
-    VERSION,
     ContenderFacts,
     Header,
     PromptFacts,
     Setting,
     TargetFacts,
 )
-from spec_compare.records.header import SERVER as FAMILY
-from spec_compare.records.sessions import command_line, present_date
 from spec_compare.servers.asking import Server
 from spec_compare.servers.measuring import Terms
 
@@ -39,33 +31,20 @@ def server_header(
     servers: Sequence[Server], settings: Settings, source: PromptSource, facts: PromptFacts, terms: Terms, unequal: bool
 ) -> Header:
     """Everything that is known. unequal: texts may differ."""
-    before = machine.moment()
     label = SAMPLED if terms.sampling.temperature > 0 else UNEQUAL if unequal else None
     return Header(
-        format=FORMAT,
-        version=".".join(map(str, VERSION)),
-        date=present_date(),
-        command=command_line(),
-        commit=commit(),
-        host=platform.node(),
-        memory_bytes=memory(),
-        processors=before.processors,
-        load_average=before.average,
-        environment=environment(),
+        **present_facts(settings),
         targets=[_target(server) for server in servers],
         prompts=facts,
         contenders=[
             _contender(server, servers[0].name, number, settings, label) for number, server in enumerate(servers)
         ],
-        settings={name: Setting(plain(one.value), one.origin) for name, one in sorted(settings.table.items())},
         seed=terms.seed,
         repeats=terms.repeats,
         batch=terms.batch,
         reuse_turns=False,
         trace=False,
         laps=len(batches(source.prompts, terms.batch)) * terms.repeats * len(servers),
-        interval=INTERVAL,
-        resamples=RESAMPLES,
     )
 
 
