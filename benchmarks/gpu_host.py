@@ -45,9 +45,14 @@ class Device:
         self.tokens = np.zeros(1, np.int32)
 
     def run(self, bucket: Bucket, given: Any = None) -> None:
-        """Double of ``Bucket.run``: it remembers the rows of a step."""
+        """Double of ``Bucket.run``: it uploads and remembers the rows of a step, and chooses its tokens."""
+        bucket.layout.upload()
         began = perf_counter()
-        self.tokens = bucket.layout.host.numpy()[TOKEN : bucket.layout.rows.numel() : bucket.layout.rows.shape[1]]
+        rows = bucket.layout.rows
+        self.tokens = bucket.layout.host.numpy()[TOKEN : rows.numel() : rows.shape[1]]
+        if (choice := bucket.program.choice) is not None:
+            tokens, largest = choice.host.numpy()
+            tokens[:], largest[:] = (self.tokens[: len(tokens)] + 1) % PERIOD, 0
         self.seconds += perf_counter() - began
 
     def choose(self, logits: torch.Tensor, description: Any) -> torch.Tensor:

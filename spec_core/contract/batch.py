@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,6 +14,7 @@ from spec_core.contract.plan import Limit
 from spec_core.contract.probes import ProbePiece, probe_parents
 from spec_core.contract.splice import explicit_parents
 from spec_core.contract.values import Draft, Verdict
+from spec_core.sampling.draws import PlainRows
 from spec_core.sampling.logprob import Logprob
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ class Batch:
     parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row,
         ``part.first_draft_row`` the first draft row.
     embeds: {row: [D]}.
+    choices: {sequence: the choices at its rows of logits}, which the target may make; of sequences without masks,
+        biases, penalties and cuts, and none where no rule reads them.
     """
 
     tokens: Tensor
     positions: Tensor
     parts: tuple[Part, ...]
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
+    choices: Mapping[Sequence, PlainRows] = attrs.field(factory=dict)
 
     @property
     def parents(self) -> list[int]:
@@ -59,12 +63,15 @@ class TargetOutput:
     hidden: {i: [R, D]} the requested hidden states; another i raises NotRequested.
     final: [R, D] after the final norm, or None.
     trace: what was recorded as ``Needs.trace`` requests, or None.
+    choices: waits for the choices of the batch, and returns a token and the largest logit for every row of
+        ``logits``; a row without a choice has any. None: the target has made none.
     """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=HiddenStates)
     final: Tensor | None = None
     trace: Any = None
+    choices: Callable[[], tuple[list[int], list[float]]] | None = None
 
 
 @attrs.frozen(eq=False)

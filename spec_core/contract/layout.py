@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from typing import Any
 
@@ -13,6 +14,8 @@ from spec_core.contract.batch import Batch, Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
+from spec_core.sampling.draws import PlainRows
+from spec_core.sampling.reference import NoiseKey
 
 INT64 = np.dtype(np.int64)
 
@@ -43,10 +46,31 @@ def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
         if part.probes:
             positions += _probe_positions(part)
             at += _lay_out_probes(part, tokens, embeds)
+    choices = plain_choices(step) if needs.choices and step.target.info.chooses else {}
     if device == "cpu":
-        return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
+        return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds, choices)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
-    return Batch(both[0], both[1], tuple(step.parts), embeds)
+    return Batch(both[0], both[1], tuple(step.parts), embeds, choices)
+
+
+def plain_choices(step: Step) -> Mapping[Sequence, PlainRows]:
+    """The choices of sequences whose rows of logits are chosen from as they are, where a verdict follows."""
+    return {
+        part.seq: plain_rows(part, step.choosing(part.seq), 1 + part.drafted)
+        for part in step.parts
+        if part.decides and not (part.seq.is_held or part.seq.sampling.adjusts or has_cuts(part.seq))
+    }
+
+
+def plain_rows(part: Part, source: NoiseKey, count: int) -> PlainRows:
+    """The choices at the first rows of a sequence's logits, without masks, biases and penalties."""
+    depths = (0,) if part.draft is None else (0, *part.draft.depths)
+    return PlainRows(part.logits_row, part.seq.sampling, source, part.seq.output_position, depths[:count])
+
+
+def has_cuts(seq: Sequence) -> bool:
+    """Whether top-k, top-p or min-p may exclude a token."""
+    return seq.sampling.truncates and seq.sampling.temperature > 0
 
 
 def hide_numbers(seq: Sequence, tokens: list[int]) -> list[int]:

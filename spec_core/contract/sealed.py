@@ -7,6 +7,7 @@ be set, and a container or tensor that the core, the target or another plugin st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -184,7 +185,9 @@ def own_batch(step: Step) -> Batch | None:
         return batch
     if "batch" not in copies:
         tokens, positions = batch.tokens.clone(), batch.positions.clone()
-        copies["batch"] = Batch(tokens, positions, batch.parts, CopiedRows(batch.embeds))
+        copies["batch"] = Batch(
+            tokens, positions, batch.parts, CopiedRows(batch.embeds), MappingProxyType(batch.choices)
+        )
     return copies["batch"]
 
 
@@ -200,7 +203,7 @@ def own_output(step: Step) -> TargetOutput | None:
         hidden = {i: rows[:] for i, rows in output.hidden.items()}
         final = None if output.final is None else output.final[:]
         trace = output.trace if step.plugin in step.owners else None
-        copies["output"] = TargetOutput(logits, hidden, final, trace)
+        copies["output"] = TargetOutput(logits, hidden, final, trace, output.choices)
     return copies["output"]
 
 

@@ -87,7 +87,8 @@ class Run:
             else:
                 target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
             self.target, self.plugins = target.open()
-        self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
+        rules = [c for c in self.plugins if "accept" in c.hooks]
+        self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs(choices=not rules))
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)

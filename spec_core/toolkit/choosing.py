@@ -11,12 +11,13 @@ from itertools import accumulate, chain
 
 from torch import Tensor
 
+from spec_core.contract.layout import has_cuts, plain_rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Verdict
 from spec_core.contract.verified_step import AcceptStep
 from spec_core.sampling.choose import draw_token, finite_choice, largest
 from spec_core.sampling.device import Chooser, device_chooser
-from spec_core.sampling.draws import Draw, PlainRows, pack, pack_columns
+from spec_core.sampling.draws import Draw, pack, pack_columns
 from spec_core.toolkit.transfer import rows_on_host
 
 Choose = Callable[[int], int]
@@ -38,9 +39,9 @@ def walk(draft: Draft | None, choice: Choose) -> Verdict:
 def choosers(step: AcceptStep) -> list[tuple[Sequence, Choose]]:
     """The choice function of each undecided sequence.
 
-    Where a chooser is installed for the device of the logits, all rows are chosen there, in one call and with one
-    transfer of some bytes per row. It leaves out sequences that sample with top-k, top-p or min-p: their rows are
-    copied to the host, all together, and chosen one by one when a path reaches them.
+    Where a chooser is installed for the device of the logits, all rows are chosen there, by the target's own forward or
+    in one call, with one transfer of some bytes per row. It leaves out sequences that sample with top-k, top-p or
+    min-p: their rows are copied to the host, all together, and chosen one by one when a path reaches them.
     Without a chooser, greedy sequences share one argmax and its transfer, and the rows of others are copied.
     """
     assert step.output is not None
@@ -52,15 +53,22 @@ def choosers(step: AcceptStep) -> list[tuple[Sequence, Choose]]:
         best = largest(logits) if plain else ([], [])
         choices = {seq: choice_from(best, step.part(seq).logits_row) for seq in plain}
     else:
-        choices = device_choices(step, [seq for seq in undecided if not has_cuts(seq)], chooser)
+        choices = choices_of_target(step, undecided)
+        choices |= device_choices(step, [seq for seq in undecided if not (seq in choices or has_cuts(seq))], chooser)
     rest = [seq for seq in undecided if seq not in choices]
     choices |= {seq: choice_on_host(step, seq, rows) for seq, rows in rows_on_host(step, rest).items()}
     return [(seq, choices[seq]) for seq in undecided]
 
 
-def has_cuts(seq: Sequence) -> bool:
-    """Whether top-k, top-p or min-p may exclude a token."""
-    return seq.sampling.truncates and seq.sampling.temperature > 0
+def choices_of_target(step: AcceptStep, seqs: Iterable[Sequence]) -> dict[Sequence, Choose]:
+    """The choice function of sequences whose tokens the target's forward has chosen."""
+    assert step.batch is not None
+    assert step.output is not None
+    made, read = step.batch.choices, step.output.choices
+    if read is None:
+        return {}
+    best = read()
+    return {seq: choice_from(best, made[seq].row) for seq in seqs if seq in made}
 
 
 def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
@@ -69,8 +77,11 @@ def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser)
     logits, seqs = step.output.logits, list(seqs)
     if not seqs:
         return {}
-    if all(not seq.sampling.adjusts and step.part(seq).masks is None for seq in seqs):
-        spans = [plain_rows(step, seq, len(logits)) for seq in seqs]
+    parts = [step.part(seq) for seq in seqs]
+    if all(not seq.sampling.adjusts and part.masks is None for seq, part in zip(seqs, parts, strict=True)):
+        rows = [max(0, min(1 + part.drafted, len(logits) - part.logits_row)) for part in parts]
+        sources = [step.choosing(seq) for seq in seqs]
+        spans = [plain_rows(*of_text) for of_text in zip(parts, sources, rows, strict=True)]
         packed, counts = pack_columns(spans, logits.shape[1]), [len(span.depths) for span in spans]
     else:
         draws = [row_draws(step, seq, len(logits)) for seq in seqs]
@@ -83,14 +94,6 @@ def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser)
         seq: choice_from((tokens[end - count : end], values[end - count : end]), 0)
         for seq, count, end in zip(seqs, counts, ends, strict=True)
     }
-
-
-def plain_rows(step: AcceptStep, seq: Sequence, rows: int) -> PlainRows:
-    """The choices at all rows of a sequence without masks, bias and penalties. rows: of all logits."""
-    part, first = step.part(seq), step.part(seq).logits_row
-    depths = (0,) if part.draft is None else (0, *part.draft.depths)
-    count = max(0, min(1 + part.drafted, rows - first))
-    return PlainRows(first, seq.sampling, step.choosing(seq), seq.output_position, depths[:count])
 
 
 def row_draws(step: AcceptStep, seq: Sequence, rows: int) -> list[Draw]:

@@ -18,10 +18,11 @@ from spec_kernels.gpu.choice.chooser import DeviceChoice
 from spec_kernels.gpu.device import device_lock
 from spec_kernels.gpu.executor import PREPARED_ROWS
 from spec_kernels.gpu.pages import LINES, PAGE, Pool
-from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.batch import Choices, ForwardBatch, SequenceRows
 
 from benchmarks.dense_shapes import TINY, dense_target
-from spec_core import load
+from spec_core import Sampling, load
+from spec_core.sampling.draws import PlainRows
 from spec_core.toolkit.tree import DraftLimits
 from tests.gpu.test_gpu_hybrids import TOKENS, Model
 from tests.support.small_models import tiny_hybrid
@@ -136,11 +137,14 @@ def test_common_sizes_are_prepared_and_used_by_the_first_thread(monkeypatch):
     page = executor.facilities.pool.memory.clone()
     executor.prepare()
     prepared = len(executor.buckets)
+    text = PlainRows(0, Sampling(), (0, 0, 0), 0, (0,))
     assert torch.equal(executor.facilities.pool.memory, page)
     new_sizes = []
     monkeypatch.setattr(executor, "_create", lambda *size: new_sizes.append(size))
     cache = executor.cache(200)
-    thread = threading.Thread(target=lambda: [executor.run(batch(cache, rows)) for rows in PREPARED_ROWS])
+    thread = threading.Thread(
+        target=lambda: [executor.run(batch(cache, rows, choices=Choices([text]))) for rows in PREPARED_ROWS]
+    )
     thread.start()
     thread.join()
 

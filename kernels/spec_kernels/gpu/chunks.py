@@ -80,7 +80,7 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     tree = any(s.parents is not None for s in chunk.sequences)
     pieces = max(4, power_of_two(end // PAGE + 1))
     states = None if chunk.lineage is None else _state_size(chunk.lineage, bool(chunk.recorded))
-    return Size(rows, power_of_two(tiles), pieces, final, logits, tree, states)
+    return Size(rows, power_of_two(tiles), pieces, final, logits, tree, states, chunk.choices is not None)
 
 
 def _state_size(lineage: Lineage, recorded: bool) -> StateSize:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.choice.description import COUNTER, SEED, TEMPERATURE
+from spec_kernels.gpu.choice.draws import COUNTER, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.kernels import TILE, bounds, counters, temperature_of
 from spec_kernels.gpu.choice.noise import philox
 from spec_kernels.gpu.chunks import bucket_rows

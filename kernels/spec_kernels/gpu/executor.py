@@ -79,7 +79,7 @@ class Gpu:
     Outputs are memory of this executor: valid until the next forward of their thread, unless another one lends weights.
     """
 
-    exact = True
+    exact = chooses_tokens = True
 
     def __init__(
         self,
@@ -174,9 +174,11 @@ class Gpu:
         """A step of the same texts and numbers of rows as an earlier one."""
         positions = _on_host(batch.positions)
         self._check_positions(positions)
-        plan.fill([s.start for s in batch.sequences], _on_host(batch.tokens), positions)
+        drawn = [] if batch.choices is None else [text.t for text in batch.choices.texts]
+        plan.fill([s.start for s in batch.sequences], _on_host(batch.tokens), positions, drawn)
         with device_lock(self.device):
             plan.bucket.run()
+            _end_choice(plan.bucket.program, batch)
         return dict(plan.outputs)
 
     def _check_positions(self, positions: np.ndarray) -> None:
@@ -198,6 +200,8 @@ class Gpu:
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
         chunks = list(cut_chunks(batch, rows_max(pieces, next(iter(self.model.cached), None))))
         copied = self._copies or len(chunks) > 1
+        if len(chunks) == 1 and batch.choices is not None:
+            chunks[0] = replace(chunks[0], choices=batch.choices.texts)
         results: list[dict[str, Tensor]] = []
         records: list[Tensor] = []
         for chunk in chunks:
@@ -229,6 +233,7 @@ class Gpu:
         embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
         with device_lock(self.device):
             bucket.run(partial(_write_given, embeds) if embeds else None)
+            _end_choice(bucket.program, batch)
             if chunk.recorded:
                 rows = bucket.layout.states.recorded[: len(chunk.recorded)]
                 records.append(bucket.program.record.index_select(1, rows))
@@ -282,7 +287,7 @@ class Gpu:
     def _chain_size(self, rows: int, pieces: int) -> Size:
         """The bucket of one text's chain of rows."""
         tiles = power_of_two(-(-rows // self._height)) if self.model.cached else 0
-        return Size(rows, tiles, pieces, -1, -1, False)
+        return Size(rows, tiles, pieces, -1, -1, False, chooses=True)
 
     def compile(self, size: Size) -> None:
         """Run the launches of a bucket, whose description is empty, so that its kernels are compiled."""
@@ -311,6 +316,13 @@ class Gpu:
             raise NotImplementedError("only chains are drafted here")
         with on_device(self.device):
             return draft_on_device(self, batch, limits, state, ids, keep)
+
+
+def _end_choice(program: Program, batch: ForwardBatch) -> None:
+    """Give the choice of a step that is queued to the caller."""
+    if program.choice is not None and batch.choices is not None:
+        program.choice.mark_end()
+        batch.choices.read = program.choice.read
 
 
 def _on_host(numbers: Tensor) -> np.ndarray:

@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from spec_kernels.gpu.choice.draws import FIELDS as DRAW_FIELDS
+from spec_kernels.gpu.choice.draws import write_texts
 from spec_kernels.gpu.device import host_memory
 from spec_kernels.gpu.recurrence import StateLayout, StateSize
-from spec_kernels.model.batch import SequenceRows
+from spec_kernels.model.batch import ChosenRows, SequenceRows
 from spec_kernels.ops.lineage import Lineage
 
 FIELDS = 8
@@ -47,7 +49,8 @@ class Size:
     """A bucket: what the memory and the launches of a step have room for.
 
     rows, tiles: of the description. pieces: of PAGE places. final, logits: requested rows of each heading, -1: all, in
-    order. tree: some sequence has a tree. states: of a model with recurrent layers.
+    order. tree: some sequence has a tree. states: of a model with recurrent layers. chooses: a token is chosen from
+    every row of logits.
     """
 
     rows: int
@@ -57,6 +60,14 @@ class Size:
     logits: int
     tree: bool
     states: StateSize | None = None
+    chooses: bool = False
+
+    @property
+    def draws(self) -> int:
+        """Rows of logits from which a token is chosen."""
+        if not self.chooses:
+            return 0
+        return next((count for count in (self.logits, self.final) if count >= 0), self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +75,7 @@ class Chunk:
     """Consecutive rows of a batch. sequences: theirs, numbered from the first row of the chunk.
 
     final, logits: requested rows, numbered likewise, None: all of them. lineage: of a model with recurrent layers.
-    recorded: rows whose inputs are recorded.
+    recorded: rows whose inputs are recorded. choices: of its rows of logits; None: nothing is chosen.
     """
 
     first: int
@@ -74,6 +85,7 @@ class Chunk:
     logits: list[int] | None
     lineage: Lineage | None = None
     recorded: Sequence[int] = ()
+    choices: Sequence[ChosenRows] | None = None
 
 
 class Layout:
@@ -82,16 +94,17 @@ class Layout:
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size = size
         depth = DEPTH if size.tree else 0
-        shapes = (size.rows, FIELDS), (size.tiles, FIELDS), (size.rows, 1), (size.rows, 1), (size.rows, depth)
+        fields = (size.rows, FIELDS), (size.tiles, FIELDS), (size.draws, DRAW_FIELDS)  # draws begin at 8 bytes
+        shapes = *fields, (size.rows, 1), (size.rows, 1), (size.rows, depth)
         total = sum(n * m for n, m in shapes)
         self.host = host_memory(total, torch.int32, device)
         self.device = torch.zeros(total, dtype=torch.int32, device=device)
         self.plan: Any = None  # that wrote the description, see ``plans``
         self.states = None if size.states is None else StateLayout(size.rows, size.states, device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
-        rows, tiles, final, logits, paths = _split(self.host.numpy(), shapes)
-        self._rows, self._tiles, self._final, self._logits, self._paths = rows, tiles, final, logits, paths
-        self.rows, self.tiles, self.final, self.logits, self.paths = _split(self.device, shapes)
+        self._rows, self._tiles, self._draws, *picked = _split(self.host.numpy(), shapes)
+        self._final, self._logits, self._paths = picked
+        self.rows, self.tiles, self.draws, self.final, self.logits, self.paths = _split(self.device, shapes)
 
     def fill(
         self,
@@ -103,7 +116,7 @@ class Layout:
     ) -> None:
         """Describe a chunk. tokens, positions: int64 of its rows. offsets: of places of states."""
         self.plan = None
-        rows, _ = self.begin_columns()
+        rows, _, draws = self.begin_columns()
         count = chunk.rows
         rows[count:] = 0
         rows[count:, PLACE] = -1
@@ -116,14 +129,16 @@ class Layout:
         _pick(self._final, chunk.final)
         # Rows of logits are selected from those of ``final``.
         _pick(self._logits, places_among(chunk.final, chunk.logits))
+        if self.size.chooses:
+            write_texts(draws, chunk.choices or ())
         if self.states is not None:
             self.states.fill(chunk.lineage, chunk.recorded, offsets)
 
-    def begin_columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and tiles of the description on the host, when the last upload has read them."""
+    def begin_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, tiles and draws of the description on the host, when the last upload has read them."""
         if self._uploaded is not None:
             self._uploaded.synchronize()
-        return self._rows, self._tiles
+        return self._rows, self._tiles, self._draws
 
     def _describe(self, s: SequenceRows) -> None:
         fields = self._rows[s.first : s.first + s.rows]

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu import products
+from spec_kernels.gpu.choice.of_step import StepChoice
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, store_heads
@@ -71,7 +72,7 @@ class Program:
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
     inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
-    layers, see ``delta``.
+    layers, see ``delta``. choice: of tokens, after the last operation; None: none is made.
     """
 
     def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
@@ -90,6 +91,10 @@ class Program:
         self._sums: Sums | None = None
         self._lines: dict[Any, Lines] = {}
         self._write(list(of.model.ops))
+        self.choice: StepChoice | None = None
+        if layout.size.chooses and "logits" in self.outputs:
+            self.choice = StepChoice(self.outputs["logits"], layout.draws)
+            self.launches += self.choice.launches
 
     def _write(self, rest: list[ops.Op]) -> None:
         """Write all operations. A method takes one and the next one, and returns whether it has fused the next."""

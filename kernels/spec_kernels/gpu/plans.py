@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from spec_kernels.gpu.choice.draws import COUNTER
 from spec_kernels.gpu.graphs import Bucket
 from spec_kernels.gpu.layout import LAST, PAGE, PLACE, POSITION, SEEN, TOKEN, Chunk, power_of_two
 from spec_kernels.gpu.lowering import Program
@@ -29,8 +30,10 @@ def plan_key(batch: ForwardBatch, height: int) -> Hashable | None:
     if any(s.parents is not None or s.cache is None or s.rows > height for s in batch.sequences):
         return None
     requested = tuple(None if rows is None else tuple(rows) for rows in (batch.logits, batch.final))
+    texts = () if batch.choices is None else batch.choices.texts
+    drawn = tuple((text.row, len(text.depths), text.sampling.temperature, text.source) for text in texts)
     lines = tuple((s.cache.line, s.rows) for s in batch.sequences)
-    return lines, pieces_of(batch.sequences), frozenset(batch.taps), requested
+    return lines, pieces_of(batch.sequences), frozenset(batch.taps), requested, drawn
 
 
 def pieces_of(sequences: Sequence[SequenceRows]) -> int:
@@ -43,6 +46,7 @@ class ChainPlan:
     """A bucket whose description holds chains of some texts, and its outputs.
 
     text: which of them each row belongs to. within: number of a row in its text. counts: rows of each.
+    drawn: rows of logits from which a token is chosen. drawn_text: number of the choice of each. depths: of each.
     """
 
     bucket: Bucket[Program]
@@ -50,12 +54,23 @@ class ChainPlan:
     text: np.ndarray
     within: np.ndarray
     counts: np.ndarray
+    drawn: np.ndarray
+    drawn_text: np.ndarray
+    depths: np.ndarray
 
     @staticmethod
     def of(bucket: Bucket[Program], outputs: dict[str, Tensor], chunk: Chunk) -> ChainPlan:
         counts = np.array([s.rows for s in chunk.sequences])
-        within = np.concatenate([np.arange(count) for count in counts])
-        plan = ChainPlan(bucket, outputs, np.repeat(np.arange(len(counts)), counts), within, counts)
+        texts = chunk.choices or ()
+        drawn = np.array([text.row + depth for text in texts for depth in range(len(text.depths))], np.int64)
+        plan = ChainPlan(
+            bucket,
+            outputs,
+            *_number_rows(counts),
+            counts,
+            drawn,
+            *_number_rows(np.array([len(text.depths) for text in texts], np.int64)),
+        )
         bucket.layout.plan = plan
         return plan
 
@@ -64,9 +79,12 @@ class ChainPlan:
         """Whether the description still is of these texts."""
         return self.bucket.layout.plan is self
 
-    def fill(self, starts: Sequence[int], tokens: np.ndarray, positions: np.ndarray) -> None:
-        """Write what depends on the lengths of texts, given by the places of their first rows."""
-        rows, tiles = self.bucket.layout.begin_columns()
+    def fill(self, starts: Sequence[int], tokens: np.ndarray, positions: np.ndarray, drawn: Sequence[int] = ()) -> None:
+        """Write what depends on the lengths of texts, given by the places of their first rows.
+
+        drawn: output position of the first token that is chosen for each text.
+        """
+        rows, tiles, draws = self.bucket.layout.begin_columns()
         rows, tiles, begins = rows[: len(self.text)], tiles[: len(starts)], np.array(starts)
         ends = begins + self.counts
         rows[:, TOKEN], rows[:, POSITION] = tokens, positions
@@ -74,3 +92,11 @@ class ChainPlan:
         rows[:, LAST] = ends[self.text] - 1
         tiles[:, LOWEST], tiles[:, HIGHEST], tiles[:, END] = begins, ends, ends
         tiles[:, PIECES] = ends // PAGE + 1
+        if drawn:
+            draws[self.drawn, COUNTER] = np.array(drawn)[self.drawn_text] + self.depths
+
+
+def _number_rows(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The text of every row, and the number of the row in it. counts: rows of each text."""
+    texts = np.repeat(np.arange(len(counts)), counts)
+    return texts, np.arange(len(texts)) - np.repeat(counts.cumsum() - counts, counts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -66,6 +66,37 @@ class SequenceRows:
         return [*range(self.base, self.base + self.pending), *reversed(path)]
 
 
+class ChosenRows(Protocol):
+    """Choices at neighbouring rows of logits of one text, without masks, biases, penalties and cuts.
+
+    row: the first, of the rows of logits. sampling: has the temperature. source: seed, stream and domain of the noise.
+    t: output position of the first. depths: of each row, beyond ``t``.
+    """
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def sampling(self) -> Any: ...
+    @property
+    def source(self) -> tuple[int, int, int]: ...
+    @property
+    def t(self) -> int: ...
+    @property
+    def depths(self) -> Sequence[int]: ...
+
+
+@dataclass(eq=False, slots=True)
+class Choices:
+    """Choices that an executor may make with a forward.
+
+    texts: of each text. read: set by an executor that makes them: waits, and returns a token and the largest logit for
+    every row of logits.
+    """
+
+    texts: Sequence[ChosenRows]
+    read: Callable[[], tuple[list[int], list[float]]] | None = None
+
+
 @dataclass(eq=False, slots=True)
 class ForwardBatch:
     """R rows.
@@ -77,6 +108,7 @@ class ForwardBatch:
     logits, final: rows for which they are requested, ascending; ``logits`` is a subset of ``final``. None means all.
     added: {row: [D]} for each index of ``AddRows``
     taps: names of other requested outputs    recurrence: states and lineage of the same rows, for recurrent layers
+    choices: at rows of logits
     """
 
     tokens: Tensor | None
@@ -89,6 +121,7 @@ class ForwardBatch:
     taps: Collection[str] = ("logits",)
     recurrence: Recurrence | None = None
     added: Sequence[Mapping[int, Tensor]] = ()
+    choices: Choices | None = None
 
     def steady(self) -> AbstractContextManager[None]:
         """Lock that the executor holds during a forward: shared states are not moved meanwhile."""

@@ -82,6 +82,10 @@ class Executor(Protocol):
     def exact(self) -> bool:
         """Whether a row has equal bits in every batch by construction."""
 
+    @property
+    def chooses_tokens(self) -> bool:
+        """Whether a forward makes the choices of its batch."""
+
     def with_layers(self, model: Model, source: TensorSource) -> Executor:
         """An executor of another model that shares weights of equal names with this one."""
 

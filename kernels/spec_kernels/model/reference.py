@@ -40,7 +40,7 @@ class Reference:
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     threaded = shows_cache = True
     layer_max: ClassVar[Mapping[str, int]] = {}
-    exact = False
+    exact = chooses_tokens = False
 
     def __init__(
         self,

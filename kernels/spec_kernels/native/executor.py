@@ -56,6 +56,7 @@ class Native:
         "weights": WEIGHTS,
     }
     threaded = shows_cache = exact = True
+    chooses_tokens = False
     layer_max: ClassVar[Mapping[str, int]] = {"head": limits.MAX_HEAD, "inputs": limits.MAX_INPUTS}
 
     def __init__(

@@ -7,17 +7,13 @@ from typing import Protocol
 import attrs
 import numpy as np
 
+from spec_kernels.gpu.choice.draws import COPY, COUNTER, FIELDS, NONE, ROW, SEED, TEMPERATURE
 from spec_kernels.gpu.layout import power_of_two
 
-FIELDS = 10
-"""Integers of a draw: temperature (float64), seed (2), output position, stream, domain, row, copy, and one unused."""
-TEMPERATURE, SEED, COUNTER, ROW, COPY = 0, 2, 4, 7, 8
-"""The first field of each."""
 CHANGE_FIELDS = 8
 """Integers of a changed logit: bias, repetition, penalty (float64), copy, token."""
 COPY_FIELDS = 2
 """Integers of an adjusted copy of a row: the row, and its mask or -1."""
-NONE = -1
 ALIGNMENT = 4
 """Integers: sections begin at multiples of 16 bytes."""
 

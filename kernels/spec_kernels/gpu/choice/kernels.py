@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.choice.description import COPY, COUNTER, FIELDS, ROW, SEED, TEMPERATURE
+from spec_kernels.gpu.choice.draws import COPY, COUNTER, FIELDS, ROW, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.noise import gumbel, philox
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
 from spec_kernels.ops.device_function import device_function

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
-from spec_kernels.model.batch import SequenceRows, numbers
+from spec_kernels.model.batch import Choices, SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.executor import AUTO, Executor
 from spec_kernels.model.ops import Model
@@ -109,6 +109,7 @@ class TorchTarget:
             kernels=executor.describe(),
             threads=thread_words,
             row_bytes=executor.row_bytes,
+            chooses=executor.chooses_tokens,
             exact="rows" if why is None else "no",
             exact_why=why or "",
         )
@@ -120,6 +121,7 @@ class TorchTarget:
         begin_rows(batch.parts)
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
         logits = logit_rows(batch.parts, needs)
+        choices = Choices(tuple(batch.choices.values())) if batch.choices else None
         asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
             positions=positions_of(batch, self.config.axes) if self.config.axes else batch.positions,
@@ -130,12 +132,17 @@ class TorchTarget:
             final=None if needs.final else logits,
             taps={"logits", *(f"hidden.{i}" for i in needs.hidden), *(("final",) if needs.final else ())},
             recurrence=recurrence,
+            choices=choices,
         )
         outputs = self._run(asked)
         hold_drafts(batch.parts)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
-            outputs["logits"], hidden, outputs.get("final"), None if recurrence is None else recurrence.trace
+            outputs["logits"],
+            hidden,
+            outputs.get("final"),
+            None if recurrence is None else recurrence.trace,
+            None if choices is None else choices.read,
         )
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
