@@ -13,12 +13,13 @@ pytest.importorskip("triton", reason="triton is not installed")
 from spec_kernels.gpu import states as chunks_of_states
 from spec_kernels.gpu.delta import DeltaInputs, prepare_rows, replay_rows
 from spec_kernels.gpu.recurrence import StateLayout, StateSize, cut_lineage, uncut_rows
+from spec_kernels.gpu.short_conv import convolve_gated
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.windows import Links
 from spec_kernels.model.recurrence import Lines
-from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, RecurrentShape
 
-from tests.support.gpu_twins import naive_prepare_rows, naive_replay_rows
+from tests.support.gpu_twins import naive_convolve_gated, naive_prepare_rows, naive_replay_rows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPE = DeltaShape(key_heads=2, value_heads=4, key_dim=12, value_dim=10, kernel=4, tiled=True)
@@ -34,9 +35,9 @@ def close(kernel: torch.Tensor, twin: torch.Tensor) -> None:
     assert (kernel - twin).nan_to_num().norm() <= 2e-6 * twin.nan_to_num().norm()
 
 
-def random_states(layers: int, count: int) -> StateChunks:
+def random_states(layers: int, count: int, shape: RecurrentShape = SHAPE) -> StateChunks:
     """Places with random states, each in a chunk of its own."""
-    pool = StateChunks(SHAPE, layers, DEVICE)
+    pool = StateChunks(shape, layers, DEVICE)
     for place in pool.take(count):
         for memory in pool.state(place):
             memory.normal_()
@@ -71,14 +72,31 @@ def test_rows_are_prepared(recorded, scan):
         close(kernel, twin)
 
 
+@pytest.mark.parametrize("shape", [ConvShape(40, 3), ConvShape(700, 2), ConvShape(16, 6)])
+def test_gated_convolutions(shape):
+    """As above; the gate is a part of other rows, and results are the last columns of wider ones."""
+    pool = random_states(3, 2, shape)
+    parents, sources = [-1, 0, 1, 2, 3, -1, 5, 5, 6, -1], [1] * 5 + [0] * 5
+    offsets = [int(pool.offsets[place]) for place in sources]
+    links = Links(*(torch.tensor(m, device=DEVICE) for m in (parents, offsets, [-1] * 10)))
+    u, c, conv = randn(16, shape.channels), randn(16, shape.channels + 3)[:, 3:], randn(shape.kernel, shape.channels)
+    out = torch.full((16, shape.channels + 5), NAN, device=DEVICE)
+    convolve_gated(u, c, conv, pool.of_layer(2)[1], links, out[:, 5:])
+
+    close(out[:10, 5:], naive_convolve_gated(u, c, conv, pool, 2, links))
+    assert out[:, :5].isnan().all()
+    assert out[10:].isnan().all()
+
+
+@pytest.mark.parametrize("shape", [SHAPE, ConvShape(600, 3)])
 @pytest.mark.parametrize("path", [[3], [0, 4], [0, 1, 2, 3, 4], []])
-def test_rows_are_replayed(path):
+def test_rows_are_replayed(path, shape):
     """Paths shorter and longer than a window, into the second of three places."""
-    record, path = randn(3, 5, SHAPE.record_bytes // 4), torch.tensor(path, dtype=torch.int64, device=DEVICE)
+    record, path = randn(3, 5, shape.record_bytes // 4), torch.tensor(path, dtype=torch.int64, device=DEVICE)
     pools = []
     for replay in (replay_rows, naive_replay_rows):
         torch.manual_seed(1)
-        pools.append(random_states(3, 3))
+        pools.append(random_states(3, 3, shape))
         replay(record, pools[-1], 1, path)
     for place in range(3):
         for kernel, twin in zip(*(pool.copy(place) for pool in pools), strict=True):

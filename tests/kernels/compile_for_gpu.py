@@ -34,7 +34,7 @@ from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Linear, Model, Norm, Op, Scan
-from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape, ScanShape
+from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, HeadShape, RecurrentShape, ScanShape
 from spec_kernels.model.source import ShapeRecorder
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -100,12 +100,14 @@ class Required:
 
 
 def like_hybrids() -> None:
-    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, and of Mamba-2 in those of
-    Nemotron-3-Nano."""
+    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, of Mamba-2 in those of
+    Nemotron-3-Nano, and of a short convolution in those of LFM2-2.6B."""
     delta = DeltaShape(16, 32, 128, 128, 4, tiled=True)
     like_recurrent(4096, delta, lambda b: b.at("blk.0.", 0).delta(delta, apart=True))
     scan = ScanShape(8, 64, 128, 64, 4)
     like_recurrent(2688, scan, lambda b: mamba2(b.at("blk.0.", 0), scan))
+    conv = ConvShape(2048, 3)
+    like_recurrent(2048, conv, lambda b: b.at("blk.0.", 0).short_conv(conv))
 
 
 def mamba2(b: Builder, s: ScanShape) -> Iterator[Op]:
@@ -118,7 +120,7 @@ def mamba2(b: Builder, s: ScanShape) -> Iterator[Op]:
     yield b.onto("o", "ssm_out", (2688, s.value_width), residual=True)
 
 
-def like_recurrent(width: int, delta: DeltaShape, layer: Callable[[Builder], Iterable[Op]]) -> None:
+def like_recurrent(width: int, shape: RecurrentShape, layer: Callable[[Builder], Iterable[Op]]) -> None:
     """Every launch of prompts and steps of a recurrent layer."""
     source, device = ShapeRecorder(Required()), torch.device("meta")
     b = Builder(BlockShape(width, HeadShape(16, 4, 256, 64, 256**-0.5), 1e-6), source)
@@ -131,7 +133,7 @@ def like_recurrent(width: int, delta: DeltaShape, layer: Callable[[Builder], Ite
     for rows, runs, recorded in ((1, 0, False), (8, 0, True), (256, 16, False)):
         executor.compile(Size(rows, 4, 8, -1, -1, rows == 8, StateSize(min(rows, 4), runs, 2, recorded)))
     pool = executor.states()
-    RecordedRows(torch.empty(1, ROWS, delta.record_bytes // 4, device=device)).replay(pool, pool.take()[0], [0, 1])
+    RecordedRows(torch.empty(1, ROWS, shape.record_bytes // 4, device=device)).replay(pool, pool.take()[0], [0, 1])
 
 
 def like_blocks(form: Form, dtype: torch.dtype) -> None:

@@ -18,6 +18,7 @@ from spec_kernels.gpu.scores import Attention, Sums
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts
 from spec_kernels.gpu.windows import Links
+from spec_kernels.model.shapes import ConvShape
 from spec_kernels.ops.dequant.reference import FP4
 from torch import Tensor
 
@@ -135,7 +136,8 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
     """The twin of ``prepare_rows`` in torch."""
     s, count = inputs.pool.shape, len(links.parents)
     recorded, keys, _, decays = split_record(inputs.record[:count], s)
-    mixed = torch.stack([(_naive_window(row, x, links, inputs) * inputs.conv).sum(0) for row in range(count)])
+    looks = [_naive_window(row, x, links, inputs.pool, inputs.layer) for row in range(count)]
+    mixed = torch.stack([(look * inputs.conv).sum(0) for look in looks])
     scan = inputs.bias is not None
     mixed = mixed + inputs.bias if scan else mixed
     q, k, v = torch.nn.functional.silu(mixed).split([s.key_width, s.key_width, s.value_width], 1)
@@ -150,22 +152,31 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
         recorded.copy_(x[:count])
 
 
-def _naive_window(row: int, x: Tensor, links: Links, inputs: DeltaInputs) -> Tensor:
+def naive_convolve_gated(u: Tensor, c: Tensor, conv: Tensor, pool: StateChunks, layer: int, links: Links) -> Tensor:
+    """The twin of ``convolve_gated`` in torch: its rows."""
+    rows = range(len(links.parents))
+    return torch.stack([c[row] * (_naive_window(row, u, links, pool, layer) * conv).sum(0) for row in rows])
+
+
+def _naive_window(row: int, x: Tensor, links: Links, pool: StateChunks, layer: int) -> Tensor:
     """[W, C]: the inputs that a row looks at, oldest first."""
     seen: list[Tensor] = []
     at = row
-    while at >= 0 and len(seen) < inputs.pool.shape.kernel:
+    while at >= 0 and len(seen) < pool.shape.kernel:
         seen.insert(0, x[at])
         at = int(links.parents[at])
-    place = inputs.pool.offsets.tolist().index(int(links.source[row]))
-    stored = inputs.pool.state(place)[1][inputs.layer]
+    place = pool.offsets.tolist().index(int(links.source[row]))
+    stored = pool.state(place)[1][layer]
     return torch.cat([stored[len(seen) - 1 :], torch.stack(seen)])
 
 
 def naive_replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
     """The twin of ``replay_rows`` in torch."""
-    x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
     matrices, windows = pool.state(place)
+    if isinstance(pool.shape, ConvShape):
+        windows.copy_(torch.cat([windows, record[:, path]], 1)[:, -windows.shape[1] :])
+        return
+    x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
     for row in range(len(path)):
         keys = k[:, row, pool.key_of]
         decayed = matrices * g[:, row, :, None, None].exp()

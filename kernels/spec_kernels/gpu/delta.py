@@ -18,8 +18,8 @@ from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
-from spec_kernels.gpu.windows import Links, convolve
-from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.gpu.windows import Links, advance_window, convolve, replay_windows
+from spec_kernels.model.shapes import ConvShape, DeltaShape
 from spec_kernels.ops.device_function import INTERPRETED
 
 CHANNELS = 256
@@ -70,6 +70,7 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
     :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, Hv]. Rows may be strided. :param links: of R rows.
     """
     s, count, (_, windows) = inputs.pool.shape, len(links.parents), inputs.pool.of_layer(inputs.layer)
+    assert isinstance(s, DeltaShape)
     _prepare_rows[triton.cdiv(count, ROWS), 2 * s.key_heads + s.value_heads](
         x, beta, alpha, inputs.conv, inputs.bias, inputs.rate, inputs.dt, windows, links.parents, links.source,
         inputs.q, inputs.v, inputs.rates, inputs.record, count,
@@ -101,14 +102,16 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
 
     :param record: float32 [L, n, *]. :param path: int64 [m].
     """
-    s = pool.shape
+    s, at, (matrices, windows) = pool.shape, int(pool.offsets[place]), pool.of_layer(0)
+    if isinstance(s, ConvShape):
+        replay_windows(record, windows, at, pool.layer_size, path)
+        return
     x, k, d, g = split_record(record, s)
     columns = columns_of(s)
     blocks = triton.cdiv(s.value_dim, columns)
     pieces = triton.cdiv(triton.cdiv(s.channels, CHANNELS), s.value_heads)
-    matrices, windows = pool.of_layer(0)
     _replay_rows[s.value_heads, blocks + pieces, pool.layers](
-        matrices, windows, x, k, d, g, pool.key_of, path, int(pool.offsets[place]), len(path),
+        matrices, windows, x, k, d, g, pool.key_of, path, at, len(path),
         pool.layer_size, record.stride(0), record.stride(1),
         s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, blocks,
         triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
@@ -179,12 +182,4 @@ def _replay_rows(
     else:
         piece = (tl.program_id(1) - BLOCKS) * HV + tl.program_id(0)
         channel = piece * BLOCK + tl.arange(0, BLOCK)
-        real, window = channel < C, windows + at + channel
-        # Oldest inputs are written first: each is made from a later one.
-        for j in tl.static_range(W - 1):
-            place = count + j
-            stored = tl.load(window + place * C, real & (place < W - 1), other=0.0)
-            row = tl.load(path + place - W + 1, place >= W - 1, other=0)
-            added = tl.load(x + of_layer + row * record_row + channel, real & (place >= W - 1), other=0.0)
-            tl.debug_barrier()
-            tl.store(window + j * C, stored + added, real)
+        advance_window(windows + at + channel, x + of_layer + channel, path, count, record_row, channel < C, C, W)

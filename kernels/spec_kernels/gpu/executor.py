@@ -35,7 +35,6 @@ from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
 from spec_kernels.model.executor import describe_conversions
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
-from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import TensorSource
 
 log = logging.getLogger("spec_core")
@@ -102,7 +101,7 @@ class Gpu:
         self._read_weights()
         pool = self.shared.pool(model)
         shape = model.recurrent
-        states = StateChunks(shape, model.recurring, device) if isinstance(shape, DeltaShape) else None
+        states = None if shape is None else StateChunks(shape, model.recurring, device)
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
         self._plans: dict[Hashable, ChainPlan] = {}

@@ -33,10 +33,13 @@ from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, 
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
+from spec_kernels.gpu.short_conv import convolve_gated
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
+from spec_kernels.gpu.windows import keep_windows
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
+from spec_kernels.model.shapes import RecurrentShape
 
 Launch = Callable[[], None]
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu", "relu": "relu_glu"}
@@ -366,12 +369,27 @@ class Program:
     def scan(self, op: ops.Scan, after: Any) -> None:
         self._recur(op, *(self._settle(name) for name in (op.qkv, op.step, op.step)))
 
+    def shortconv(self, op: ops.ShortConv, after: Any) -> None:
+        """The inputs of the convolution are what is recorded."""
+        layout, states, (b, x, c) = self.layout.states, self.of.states, (self._settle(n) for n in (op.b, op.x, op.c))
+        u = self._borrow_record(op.shape)[op.layer if layout.size.recorded else 0]
+        out = self._values[op.out] = self._rows_of(op.out, op.shape.channels, self.of.dtype)
+        windows = states.of_layer(op.layer)[1]
+        self._add("multiply", combine_rows, "multiply", u[: self._rows], b, x)
+        self._add("convolution", convolve_gated, u, c, self._vector(op.conv), windows, layout.links, out)
+        self._add("windows", keep_windows, u, windows, 1, layout.links, layout.kept)
+
+    def _borrow_record(self, shape: RecurrentShape) -> Tensor:
+        """Memory for what all layers record of their rows; of one layer if nothing is recorded."""
+        layers = self.of.states.layers if self.layout.states.size.recorded else 1
+        self.record = self.of.borrow("record", layers, self._padded, shape.record_bytes // 4)
+        return self.record
+
     def _recur(self, op: ops.Delta | ops.Scan, x: Tensor, beta: Tensor, alpha: Tensor) -> None:
         layout, states = self.layout.states, self.of.states
-        layers = states.layers if layout.size.recorded else 1
-        self.record = self.of.borrow("record", layers, self._padded, op.shape.record_bytes // 4)
+        record = self._borrow_record(op.shape)
         out = self._values[op.out] = self._rows_of(op.out, op.shape.value_width, torch.float32)
-        layer = DeltaLayer(op, layout, states, self.record, self.of.borrow, self._vector)
+        layer = DeltaLayer(op, layout, states, record, self.of.borrow, self._vector)
         for name, launch in layer.launches(x, beta, alpha, out):
             self._add(name, launch)
 

@@ -14,7 +14,9 @@ from torch import Tensor
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
 from spec_kernels.ops.device_function import device_function
 
-Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu", "relu_glu"]
+Function = Literal[
+    "copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu", "relu_glu", "multiply"
+]
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
 BLOCK = 1024
 """Columns of a program."""
@@ -30,8 +32,8 @@ def combine_rows(
 ) -> None:
     """out = f(x, y) for every row of ``out``.
 
-    copy: x · scale; add: x + y; sigmoid, silu: x · f(y); cap: scale · tanh(x / scale); *_glu: see ``Activation``, x is
-    the gate and y is up.
+    copy: x · scale; add: x + y; multiply: x · y; sigmoid, silu: x · f(y); cap: scale · tanh(x / scale); *_glu: see
+    ``Activation``, x is the gate and y is up.
 
     :param out: [R, W], rows may be strided. :param x: [*, W], float. :param y: [*, W] or [*, 1].
     :param index: int32 [R], which row of x each row of out is made from; None: its own.
@@ -98,6 +100,8 @@ def _combine_rows(
             value = a * sigmoid(b)
         elif FUNCTION == 3:
             value = a * b * sigmoid(b)
+        elif FUNCTION == 9:
+            value = a * b
         else:
             value = activate(a, b, FUNCTION)
     tl.store(out + row * out_stride + column, value.to(out.dtype.element_ty), real)

@@ -1,16 +1,19 @@
 """Recurrent states of all sequences, in memory that grows without moving: captured steps hold addresses.
 
-The state of a layer is its matrices [Hv, Dk, Dv] and then its window [W - 1, C]; a place holds those of all layers.
+The state of a layer is its matrices [Hv, Dk, Dv], which short convolutions do not have, and then its window
+[W - 1, C]; a place holds those of all layers.
 Kernels find it by an offset from the first place.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.model.shapes import DeltaShape, RecurrentShape
 from spec_kernels.model.states import StatePlaces
 
 CHUNK_BYTES = 256 << 20
@@ -24,16 +27,16 @@ ALIGNED = 4
 class StateChunks(StatePlaces):
     """Places in chunks of memory.
 
-    memory: float32 [L, layer_size], the first place. key_of: int64 [Hv], the key head of each value head. offsets:
-    int64 [places + 1], numbers from the first place to each; the last is -1, so that a place of -1 has the offset -1.
+    memory: float32 [L, layer_size], the first place. key_of: int64 [Hv], the key head of each value head, None without
+    matrices. offsets: int64 [places + 1], numbers from the first place to each; the last is -1, so that a place of -1
+    has the offset -1.
     """
 
-    shape: DeltaShape
-
-    def __init__(self, shape: DeltaShape, layers: int, device: torch.device) -> None:
+    def __init__(self, shape: RecurrentShape, layers: int, device: torch.device) -> None:
         super().__init__(shape, layers)
-        self.device, self.key_of = device, shape.key_of(device)
-        self._matrices_size = shape.key_dim * shape.value_width
+        self.device = device
+        self.key_of = shape.key_of(device) if isinstance(shape, DeltaShape) else None
+        self._matrices_size = math.prod(shape.matrices)
         self._states: list[Tensor] = []
         self._grow(1)
         self.memory = self._states[0]
@@ -56,7 +59,7 @@ class StateChunks(StatePlaces):
     def _split(self, layers: Tensor) -> tuple[Tensor, Tensor]:
         s = self.shape
         matrices, windows, _ = layers.tensor_split([self._matrices_size, s.state_bytes // 4], 1)
-        return matrices.unflatten(1, (s.value_heads, s.key_dim, -1)), windows.unflatten(1, (s.kernel - 1, -1))
+        return matrices.unflatten(1, s.matrices), windows.unflatten(1, (s.kernel - 1, -1))
 
     def _add(self, count: int) -> None:
         usual = min(CHUNK_PLACES, CHUNK_BYTES // (4 * self.layers * self.layer_size))

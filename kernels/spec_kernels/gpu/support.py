@@ -32,8 +32,6 @@ def misfit(model: Model) -> str | None:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
-        if isinstance(op, ops.ShortConv):
-            return "short convolutions have no GPU kernel"
         if isinstance(op, ops.Delta) and op.shape.by_channel:
             return "gated delta nets with a decay of every channel have no GPU kernel"
         if isinstance(op, ops.HeadLinear):

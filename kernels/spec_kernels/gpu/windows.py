@@ -63,6 +63,41 @@ def convolve(
     return total
 
 
+def replay_windows(record: Tensor, windows: Tensor, offset: int, layer_size: int, path: Tensor) -> None:
+    """Advance the windows of all layers in a place along recorded inputs.
+
+    record: [L, n, C]. windows: [1, W - 1, C], of the first layer of place 0. offset: numbers from there to the place.
+    path: int64 [m]
+    """
+    width, channels = windows.shape[1:]
+    _replay_windows[triton.cdiv(channels, CHANNELS), len(record)](
+        windows, record, path, offset, len(path), layer_size, record.stride(0), record.stride(1),
+        channels, width + 1, CHANNELS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _replay_windows(
+    windows, x, path, offset, count, layer_size, record_layer, record_row,
+    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    layer, channel = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    window = windows + tl.cast(offset, tl.int64) + layer * layer_size + channel
+    advance_window(window, x + layer * record_layer + channel, path, count, record_row, channel < C, C, W)
+
+
+@device_function
+def advance_window(window, x, path, count, x_row, real, C: tl.constexpr, W: tl.constexpr):
+    """Advance a window along some rows of inputs. Oldest inputs are written first: each is made from a later one."""
+    for j in tl.static_range(W - 1):
+        place = count + j
+        stored = tl.load(window + place * C, real & (place < W - 1), other=0.0)
+        row = tl.load(path + place - W + 1, place >= W - 1, other=0)
+        added = tl.load(x + row * x_row, real & (place >= W - 1), other=0.0)
+        tl.debug_barrier()
+        tl.store(window + j * C, stored + added, real)
+
+
 @triton.jit
 def _keep_windows(
     x, windows, parents, source, keep, spans, x_row,
