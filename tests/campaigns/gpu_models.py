@@ -31,7 +31,7 @@ from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import head_file
 from tests.support.golden import GOLDEN
 from tests.support.gpu_twins import RepackedWeights
-from tests.support.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_lfm2
 from tests.targets.drive import fresh
 
 CASES = {
@@ -39,7 +39,7 @@ CASES = {
     "qwen3moe": "", "glm4moe": "", "gpt-oss": "", "gpt-oss-notruncate": "",
     "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "", "granite-hybrid": "",
     "falcon-h1": "", "nemotron-h": "", "nemotron-h-moe": "",
-    "lfm2": "", "lfm2moe": "", "minimax-m2": "",
+    "lfm2": "", "lfm2moe": "", "minimax-m2": "", "gemma4-e": "", "gemma4-k": "", "gemma4-moe": "",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""
 QUANTISED = {"llama-q4_k_m": "model-q4_k_m.gguf", "qwen3-q8_0": "model-q8_0.gguf"}
@@ -48,8 +48,9 @@ QUANTISED_BAR = 4e-5
 """4 times the floor of the float32 models, as in tests/targets; of the weights as they lie on the device."""
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 BATCH = 4
-ROLLBACKS = {"dense": None, "hybrid": "gdn-rollback"}
+ROLLBACKS = {"dense": None, "hybrid": "gdn-rollback", "gemma4": None, "lfm2": "gdn-rollback"}
 """Owner of the recurrent state of each tiny model."""
+FILES = {"hybrid": lambda: tiny_hybrid(context=128), "gemma4": tiny_gemma4, "lfm2": tiny_lfm2}
 
 
 def golden_differences() -> dict[str, float]:
@@ -100,17 +101,19 @@ def requests_of(seed: int, count: int, vocab: int) -> list[Request]:
 def drafters_of(target: str, whole: dict[str, list[int]], seed: int, vocab: int) -> list[Any]:
     """Every method that drafts for a tiny model, and two drafters that know the texts."""
     rng = random.Random(seed)
+    knowing = Oracle(whole, lambda i, seq: rng.random() < 0.7, vocab=vocab), RandomTrees(whole, seed, vocab)
+    if target in ("gemma4", "lfm2"):
+        return [*knowing, "ngram", "suffix", "recycling"]
     kind = "hybrid" if target == "hybrid" else "dense"
     heads = [(name, {"file": str(head_file(name, kind)), "p_min": 0.0}) for name in ("eagle3", "dflash")]
     own = [("mtp", {"p_min": 0.0})] if kind == "hybrid" else [("draft-model", {"file": str(tiny_gguf(0, layers=4))})]
-    knowing = Oracle(whole, lambda i, seq: rng.random() < 0.7, vocab=vocab), RandomTrees(whole, seed, vocab)
     return [*knowing, "ngram", "suffix", "recycling", *heads, *own]
 
 
 def different_texts(target_name: str, seed: int, count: int) -> list[str]:
     """Names of requests whose text with drafts is not that of plain decoding, one at a time."""
-    path = tiny_hybrid(context=128) if target_name == "hybrid" else tiny_gguf(0, layers=4)
-    target = load(path, **OPTIONS)
+    make_file = FILES.get(target_name, lambda: tiny_gguf(0, layers=4))
+    target = load(make_file(), **OPTIONS)
     requests, names = requests_of(seed, count, target.info.vocab), []
     for first in range(0, count, BATCH):
         some = requests[first : first + BATCH]
@@ -134,7 +137,7 @@ def main() -> None:
     torch.set_num_threads(1)
     began = perf_counter()
     golden = {} if args.texts_only else golden_differences()
-    texts = [name for kind in ROLLBACKS for name in different_texts(kind, args.seed, args.requests // 2)]
+    texts = [name for kind in ROLLBACKS for name in different_texts(kind, args.seed, args.requests // len(ROLLBACKS))]
     result = {
         "golden_max": max(golden.values(), default=0.0), "requests": args.requests, "different": texts,
         "seconds": round(perf_counter() - began),

@@ -154,7 +154,7 @@ def test_common_sizes_are_prepared_and_used_by_the_first_thread(monkeypatch):
 
 def test_threads_that_take_the_last_pages_get_pages_of_their_own():
     """A pool grows between the count of its free pages and their use by another thread."""
-    pool = Pool(1, 1, 16, PAGE * LINES, torch.float32, torch.device("cpu"))
+    pool = Pool(((1, 16),), PAGE * LINES, torch.float32, torch.device("cpu"))
     taken: list[int] = []
     failures: list[BaseException] = []
 

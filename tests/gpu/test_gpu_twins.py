@@ -12,8 +12,21 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.embedding import embed
-from spec_kernels.gpu.heads import Heads, Rotary, store_heads
-from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
+from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
+from spec_kernels.gpu.layout import (
+    BASE,
+    BEYOND,
+    FIELDS,
+    LAST,
+    LINE,
+    PLACE,
+    POSITION,
+    SEEN,
+    Chunk,
+    Layout,
+    Size,
+    tile_height,
+)
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
 from spec_kernels.gpu.pages import PAGE, Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
@@ -29,6 +42,7 @@ from tests.support.gpu_twins import (
     naive_attend,
     naive_combine_rows,
     naive_embed,
+    naive_measure_rows,
     naive_multiply,
     naive_multiply_gated,
     naive_store_heads,
@@ -92,6 +106,7 @@ PARTS = {
     "heads": {"parts": 0, "base": True, "outer": 11},
     "groups": {"parts": 0, "base": True, "outer": 44, "groups": 4},
     "groups-of-heads": {"parts": 0, "base": True, "outer": 22, "groups": 2},
+    "scaled": {"base": True, "total": True, "inner": 44, "outer": 44, "scale": 0.3},
     "four": {"parts": 4, "base": True, "total": True, "outer": 44, "bias": True},
 }
 
@@ -99,7 +114,7 @@ PARTS = {
 @pytest.mark.parametrize("case", PARTS)
 def test_parts_are_added_and_normalised(case):
     how = {"parts": 2, "base": False, "total": False, "inner": 0, "outer": 0, "bias": False}
-    how |= {"groups": 1} | PARTS[case]
+    how |= {"groups": 1, "scale": 1.0} | PARTS[case]
     parts = Parts(randn(how["parts"], 16, 44), randn(44) if how["bias"] else None) if how["parts"] else None
     norm = lambda width, groups=1: Norm(randn(width), 1e-5, groups) if width else None
     inner, outer, base = norm(how["inner"]), norm(how["outer"], how["groups"]), randn(16, 44) if how["base"] else None
@@ -107,7 +122,7 @@ def test_parts_are_added_and_normalised(case):
     for run in (add_parts, naive_add_parts):
         total = torch.full((16, 44), NAN, device=DEVICE) if how["total"] else None
         out = torch.full((16, 44), NAN, device=DEVICE) if outer else None
-        run(7, parts, base, inner, total, outer, out)
+        run(7, parts, base, inner, total, outer, out, how["scale"])
         results.append([m for m in (total, out) if m is not None])
     for kernel, twin in zip(*results, strict=True):
         close(kernel, twin)
@@ -128,8 +143,10 @@ def test_products_and_gated_ones(rows, n, k):
     close(*gated, ratio=3e-6)
 
 
-def pool_of(heads: HeadShape, layers: int = 2) -> Pool:
-    pool = Pool(layers, heads.kv_heads, heads.dim, 600, torch.float32, DEVICE)
+def pool_of(heads: HeadShape, other: tuple[int, int] | None = None) -> Pool:
+    """Two layers, whose first has other heads."""
+    own = heads.kv_heads, heads.dim
+    pool = Pool((other or own, own), 600, torch.float32, DEVICE)
     for chunk in pool.chunks:
         chunk.normal_()
     return pool
@@ -142,29 +159,49 @@ HEADS = {
     "no-rotation": {"dim": 16, "pairs": 0},
     "keys-and-values-only": {"dim": 32, "queries": 0, "k_norm": True},
     "queries-only": {"dim": 32, "cached": False, "q_norm": True},
+    "norms-of-rows": {"dim": 24, "q_norm": True, "k_norm": True, "whole": True, "bias": True, "parts": 3},
+    "values-with-a-norm": {"dim": 16, "q_norm": True, "k_norm": True, "v_norm": True},
+    "keys-are-values": {"dim": 40, "k_norm": True, "v_norm": True, "shared": True, "parts": 2},
 }
 
 
 @pytest.mark.parametrize("case", HEADS)
 def test_heads_are_rotated_and_stored(case):
     how = {"dim": 32, "queries": 4, "cached": True, "bias": False, "parts": 1, "q_norm": False, "k_norm": False}
-    how |= HEADS[case]
+    how |= {"v_norm": False, "whole": False, "shared": False} | HEADS[case]
     dim, queries = how["dim"], how["queries"]
-    pairs, pool = how.get("pairs", dim // 2), pool_of(HeadShape(4, 2, dim, dim, 1.0))
+    pairs, pool = how.get("pairs", dim // 2), pool_of(HeadShape(4, 2, dim, dim, 1.0), (3, 8))
     cache = pool.open(300)
     rows = torch.zeros(6, FIELDS, dtype=torch.int32, device=DEVICE)
     rows[:, LINE], rows[:, POSITION] = cache.line, torch.tensor([3, 4, 5, 140, 141, 0])
     rows[:, PLACE] = torch.tensor([0, 127, 128, 260, 5, -1])
-    width = (queries + 4 * how["cached"]) * dim
+    width = (queries + (2 if how["shared"] else 4) * how["cached"]) * dim
     parts = Parts(randn(how["parts"], 16, width), randn(width) if how["bias"] else None)
-    norms = [Norm(randn(dim), 1e-6) if how[name] else None for name in ("q_norm", "k_norm")]
+    counts = {"q_norm": queries, "k_norm": 2, "v_norm": 1} if how["whole"] else {}
+    norms = {
+        name: Norm(randn(counts.get(name, 1) * dim), 1e-6) if how[name] else None
+        for name in ("q_norm", "k_norm", "v_norm")
+    }
+    roots = {}
+    if how["whole"]:
+        for name, columns in (
+            ("q_roots", parts.columns(0, queries * dim)),
+            ("k_roots", parts.columns(queries * dim, 2 * dim)),
+        ):
+            measured = [torch.full((16,), NAN, device=DEVICE) for _ in range(2)]
+            measure_rows(columns, 1e-6, measured[0][:6])
+            naive_measure_rows(columns, 1e-6, measured[1][:6])
+            close(*measured)
+            roots[name] = measured[0]
     rotary, results = Rotary(randn(200, pairs), randn(200, pairs)), []
     before = [chunk.clone() for chunk in pool.chunks]
     for run in (store_heads, naive_store_heads):
         for chunk, old in zip(pool.chunks, before, strict=True):
             chunk.copy_(old)
         q = torch.zeros(16, queries, dim, device=DEVICE) if queries else None
-        run(rows, Heads(parts, queries, how["cached"], dim, *norms, rotary, q, pool, 1))
+        run(
+            rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **roots)
+        )
         results.append([chunk.clone() for chunk in pool.chunks] + ([q[:5]] if queries else []))
     for kernel, twin in zip(*results, strict=True):
         close(kernel, twin)
@@ -179,6 +216,7 @@ ATTENTION = {
     "tree": {"tree": True},
     "tree-with-a-window": {"tree": True, "window": 20},
     "odd-heads": {"heads": (6, 2, 24)},
+    "wide-heads": {"heads": (4, 2, 300), "window": 90},
 }
 
 
@@ -189,14 +227,14 @@ def test_attention_of_several_sequences(case):
     ]
     h, k, d = how["heads"]
     shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"])
-    pool = pool_of(shape)
+    pool = pool_of(shape, (1, 16))
     parents = [-1, -1, 0, 2, 1] if how["tree"] else None
     sequences = [
         SequenceRows(pool.open(400), 0, 7, 253, parents),
         SequenceRows(pool.open(200), 7, 1, 0),
         SequenceRows(pool.open(200), 8, 20, 60),
     ]
-    tiles = [tile for s in sequences for tile in tiles_of(s, 64 // shape.group)]
+    tiles = [tile for s in sequences for tile in tiles_of(s, tile_height(d, torch.float32) // shape.group)]
     layout = Layout(Size(32, 64, 4, -1, -1, how["tree"]), DEVICE)
     zeros = torch.zeros(28, dtype=torch.int64).numpy()
     layout.fill(Chunk(0, 28, sequences, None, None), zeros, zeros, tiles)
@@ -222,8 +260,9 @@ def test_attention_of_several_sequences(case):
     assert outs[0][28:].isnan().all()
 
 
-def test_rows_of_a_kept_path_are_moved():
-    pool = pool_of(HeadShape(4, 2, 24, 24, 1.0))
+@pytest.mark.parametrize("other", [None, (1, 40), (5, 8)])
+def test_rows_of_a_kept_path_are_moved(other):
+    pool = pool_of(HeadShape(4, 2, 24, 24, 1.0), other)
     cache = pool.open(300)
     twin = cache.copy()
     places = [126, 129, 130, 140, 258]

@@ -33,7 +33,8 @@ from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
-from spec_kernels.model.ops import Embed, Linear, Model, Norm, Op, Scan
+from spec_kernels.model.ops import Add, Attend, Embed, Linear, Model, Norm, Op, Rotate, Scan, Store
+from spec_kernels.model.rotary import RotaryTable
 from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, HeadShape, RecurrentShape, ScanShape
 from spec_kernels.model.source import ShapeRecorder
 from triton.backends.compiler import GPUTarget
@@ -46,6 +47,8 @@ from benchmarks.dense_shapes import QWEN3_8B, TINY, DenseShape, RandomWeights, d
 
 ROWS = 8
 VOCAB = 151936
+SHARED_BYTES = {80: 166912, 89: 101376, 90: 232448, 120: 101376}
+"""Shared memory that a program may have, by compute capability."""
 
 
 class Absent:
@@ -74,6 +77,9 @@ def compile_only(run):
         matrices = "tl.dot" in kernel.src
         if not matrices and not kwargs.get("enable_fp_fusion", True) and "fma." in binary.asm["ptx"]:
             raise AssertionError(f"{kernel.__name__} rounds a product and a sum once, and must round each")
+        most = SHARED_BYTES.get(driver.active.get_current_target().arch, max(SHARED_BYTES.values()))
+        if binary.metadata.shared > most:
+            raise AssertionError(f"{kernel.__name__} needs {binary.metadata.shared} bytes of shared memory of {most}")
         print(kernel.__name__, (binary.asm["ptx"].count("bf16") and "bfloat16") or "float32", binary.metadata.shared)
 
     return compile_kernel
@@ -120,6 +126,42 @@ def mamba2(b: Builder, s: ScanShape) -> Iterator[Op]:
     yield b.onto("o", "ssm_out", (2688, s.value_width), residual=True)
 
 
+def like_attention() -> None:
+    """Attention of Gemma 4 26B, with a window and without one, and of MiniMax-M2, whose norms are of whole rows."""
+    local, wide = (HeadShape(16, 8, 256, 256, 1.0, window=1024), HeadShape(16, 2, 512, 512, 1.0, table=1))
+    for shape, parts in ((local, ("k", "v")), (wide, ("k",)), (HeadShape(48, 8, 128, 64, 128**-0.5), None)):
+        source = ShapeRecorder(Required())
+        b = Builder(BlockShape(2816, shape, 1e-6), source)
+        table = b.matrix("token_embd.weight", (1024, 2816))
+        b = b.at("blk.0.", 0)
+        if parts is None:
+            layer = [*whole_norms(b, shape)]
+        else:
+            layer = [*b.attention(norms=True, biases=False, residual=False, parts=parts, value_norm=True)]
+        operations = [
+            Embed("x", table), b.norm("x", "h", "attn_norm.weight"), *layer, b.norm("h", "h", "post.weight"),
+            Add("x", "h", "x", 0.5), *b.output_ops("output_norm.weight", table),
+        ]  # fmt: skip
+        turns = torch.ones(shape.rotary_dim // 2)
+        model = Model(tuple(operations), turns, local=RotaryTable(turns, 1.0))
+        executor = Gpu(model, source, torch.bfloat16, torch.device("meta"), 4096)
+        for rows in (1, 8, 64):
+            executor.compile(Size(rows, 4, 8, -1, -1, tree=rows == 8))
+        executor.cache(300).compact(100, [100, 120])
+
+
+def whole_norms(b: Builder, shape: HeadShape) -> Iterator[Op]:
+    """Attention whose queries and keys have norms over all heads."""
+    yield b.projection(("q", "k", "v"), False)
+    yield Norm("q", "q", torch.ones(shape.q_width), 1e-6)
+    yield Rotate("q", shape)
+    yield Norm("k", "k", torch.ones(shape.kv_width), 1e-6)
+    yield Rotate("k", shape)
+    yield Store("k", "v", shape, 0)
+    yield Attend("q", "a", shape, 0)
+    yield b.onto("a", "attn_output", (2816, shape.q_width), residual=False)
+
+
 def like_recurrent(width: int, shape: RecurrentShape, layer: Callable[[Builder], Iterable[Op]]) -> None:
     """Every launch of prompts and steps of a recurrent layer."""
     source, device = ShapeRecorder(Required()), torch.device("meta")
@@ -152,6 +194,7 @@ def like_routes() -> None:
     """Choices of experts."""
     weights, chosen = torch.empty(ROWS, 8), torch.empty(ROWS, 8, dtype=torch.int64)
     route_into(weights, chosen, torch.empty(ROWS, 512), True, 1.0)
+    route_into(weights, chosen, torch.empty(ROWS, 128), True, 1.0, torch.empty(128))
     route_sigmoid_into(weights, chosen, torch.empty(ROWS, 256), torch.empty(256), True, 1.0, 8, 4)
 
 
@@ -220,6 +263,7 @@ if __name__ == "__main__":
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
         like_hybrids()
+        like_attention()
         like_experts(FLOATS, torch.bfloat16)
         like_drafts(torch.float32)
         like_routes()

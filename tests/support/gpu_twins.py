@@ -51,11 +51,12 @@ def naive_add_parts(
     total: Tensor | None = None,
     outer: Norm | None = None,
     out: Tensor | None = None,
+    scale: float = 1.0,
 ) -> None:
     """The twin of ``add_parts`` in torch."""
     value = torch.zeros_like(base[:rows], dtype=torch.float32) if parts is None else parts.total()[:rows]
     value = value if inner is None else naive_norm(value, inner)
-    value = value if base is None else base[:rows].float() + value
+    value = (value if base is None else base[:rows].float() + value) * scale
     if total is not None:
         total[:rows] = value
     if outer is not None:
@@ -200,7 +201,8 @@ def naive_combine_rows(
         return
     results = {
         "copy": lambda: rows * scale,
-        "add": lambda: rows + other,
+        "add": lambda: (rows + other) * scale,
+        "multiply": lambda: rows * other,
         "sigmoid": lambda: rows * other.sigmoid(),
         "silu": lambda: rows * other * other.sigmoid(),
         "cap": lambda: (rows / scale).tanh() * scale,
@@ -232,7 +234,7 @@ def naive_attend(
         if how.tree and how.causal and row[BASE] <= last:
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
         first = max(0, row[SEEN] - s.window + 1) if s.window else 0
-        cells = [(how.pool.page(row[LINE], p)[how.layer], p % PAGE) for p in numbers[first:]]
+        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
         keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, 1))
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
         scores = torch.einsum("hd,thd->ht", q[i].float(), keys) * s.scale
@@ -279,17 +281,32 @@ def _naive_experts(matrix: Matrix, lines: Lines) -> Tensor:
 def naive_store_heads(rows: Tensor, heads: Heads) -> None:
     """The twin of ``store_heads`` in torch."""
     total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
-    normalise = lambda x, norm: x if norm is None else naive_norm(x.flatten(0, 1), norm).view_as(x)
     q, kv = total[:, : heads.queries], total[:, heads.queries :]
     if heads.queries:
-        heads.q[: len(rows)] = _naive_rotation(normalise(q, heads.q_norm), rows[:, POSITION], heads.rotary)
+        q = _naive_normalise(q, heads.q_norm, heads.q_roots)
+        heads.q[: len(rows)] = _naive_rotation(q, rows[:, POSITION], heads.rotary)
     if not heads.cached:
         return
-    keys, values = kv.chunk(2, 1)
-    keys = _naive_rotation(normalise(keys, heads.k_norm), rows[:, POSITION], heads.rotary)
+    keys, values = (kv, kv) if heads.shared else kv.chunk(2, 1)
+    values = _naive_normalise(values, heads.v_norm, None)
+    keys = _naive_rotation(_naive_normalise(keys, heads.k_norm, heads.k_roots), rows[:, POSITION], heads.rotary)
     for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
         if place >= 0:
             heads.pool.write(line, place, heads.layer, keys[i], values[i])
+
+
+def _naive_normalise(heads: Tensor, norm: Norm | None, roots: Tensor | None) -> Tensor:
+    """roots: of whole rows, or None: each head has its own."""
+    if norm is None:
+        return heads
+    if roots is None:
+        return naive_norm(heads.flatten(0, 1), norm).view_as(heads)
+    return heads / roots[: len(heads), None, None] * norm.weight.view(-1, heads.shape[2])
+
+
+def naive_measure_rows(parts: Parts, eps: float, roots: Tensor) -> None:
+    """The twin of ``measure_rows`` in torch."""
+    roots.copy_((parts.total()[: len(roots)].square().mean(1) + eps).sqrt())
 
 
 def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:

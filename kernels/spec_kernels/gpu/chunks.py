@@ -17,11 +17,11 @@ ASIDES_MIN = 16
 """Recurrent states that a bucket of trees or runs has room for: trees of other shapes need few other buckets."""
 
 
-def rows_max(pieces: int, heads: HeadShape | None) -> int:
-    """Max rows of a chunk whose texts have ``pieces`` pieces."""
-    if heads is None:
+def rows_max(pieces: int, shapes: Sequence[HeadShape]) -> int:
+    """Max rows of a chunk whose texts have ``pieces`` pieces. shapes: of all layers with a cache."""
+    if not shapes:
         return ROWS_MAX
-    rows = SUMS_BYTES // (pieces * heads.heads * (heads.dim + 2) * 4)
+    rows = SUMS_BYTES // (pieces * max(heads.heads * (heads.dim + 2) for heads in shapes) * 4)
     return max(16, min(ROWS_MAX, 1 << rows.bit_length() - 1 if rows else 0))
 
 

@@ -22,7 +22,7 @@ from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
-from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_two, sequence_tiles
+from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_two, sequence_tiles, tile_height
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
@@ -51,7 +51,7 @@ class Shared:
 
     matrices: Matrices
     positions: int
-    pools: dict[tuple[int, int, int], Pool] = field(default_factory=dict)
+    pools: dict[tuple[tuple[int, int], ...], Pool] = field(default_factory=dict)
     borrowers: WeakKeyDictionary[TensorSource, Matrices] = field(default_factory=WeakKeyDictionary)
 
     def lend(self, source: TensorSource) -> Shared:
@@ -64,10 +64,9 @@ class Shared:
         """The pool of a model's caches; None without attention."""
         if not model.cached:
             return None
-        shape = model.cached[0]
-        key = len(model.cached), shape.kv_heads, shape.dim
+        key = tuple((shape.kv_heads, shape.dim) for shape in model.cached)
         if key not in self.pools:
-            self.pools[key] = Pool(*key, self.positions, self.matrices.dtype, self.matrices.device)
+            self.pools[key] = Pool(key, self.positions, self.matrices.dtype, self.matrices.device)
         return self.pools[key]
 
 
@@ -94,7 +93,7 @@ class Gpu:
         Raises ValueError for a model with inconsistent sizes, or with an operation that has no kernel.
         """
         sizes.check(model)
-        if problem := misfit(model):
+        if problem := misfit(model, dtype):
             raise ValueError(problem)
         self.model, self.source, self.dtype, self.device = model, source, dtype, device
         self.shared, self._copies = shared or Shared(Matrices(dtype, device), positions), shared is not None
@@ -106,7 +105,7 @@ class Gpu:
         self.buckets = Buckets()
         self._plans: dict[Hashable, ChainPlan] = {}
         self._embedded = embedding_width(model)
-        self._height = HEIGHT if not model.cached else max(1, HEIGHT // _group(model))
+        self._height = _rows_of_tile(model, dtype)
         # Rows that attend in both directions have no tree.
         self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
 
@@ -197,7 +196,7 @@ class Gpu:
         if (None if states is None else states.pool) is not self.facilities.states:
             raise ValueError("states of recurrent layers are needed if a model has any, in places of its executor")
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
-        chunks = list(cut_chunks(batch, rows_max(pieces, next(iter(self.model.cached), None))))
+        chunks = list(cut_chunks(batch, rows_max(pieces, self.model.cached)))
         copied = self._copies or len(chunks) > 1
         if len(chunks) == 1 and batch.choices is not None:
             chunks[0] = replace(chunks[0], choices=batch.choices.texts)
@@ -333,6 +332,7 @@ def _write_given(given: Mapping[int, Tensor], rows: Tensor) -> None:
         rows[row] = vector.to(rows)
 
 
-def _group(model: Model) -> int:
-    """The most query heads that share a key head."""
-    return max((op.shape.group for op in model.ops if isinstance(op, Attend)), default=1)
+def _rows_of_tile(model: Model, dtype: torch.dtype) -> int:
+    """Rows that attend together, in layers of all shapes."""
+    shapes = [op.shape for op in model.ops if isinstance(op, Attend)]
+    return max(1, min((tile_height(s.dim, dtype) // s.group for s in shapes), default=HEIGHT))

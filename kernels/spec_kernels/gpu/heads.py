@@ -28,7 +28,9 @@ class Heads:
     """Inputs and outputs of one launch.
 
     parts: columns of ``queries`` heads, then, if ``cached``, of the pool's keys and values, side by side.
-    q_norm, k_norm: of each head, or None. q: [P, queries, D]. layer: of the pool.
+    shared: values are the keys, before their norm, and have no columns.
+    q_norm, k_norm, v_norm: of each head, or None; their eps are equal. q: [P, queries, D]. layer: of the pool.
+    q_roots, k_roots: float32 [P], of norms over all heads of a row, see ``measure_rows``; None: the kernel has them.
     """
 
     parts: Parts
@@ -37,10 +39,14 @@ class Heads:
     dim: int
     q_norm: Norm | None
     k_norm: Norm | None
+    v_norm: Norm | None
     rotary: Rotary
     q: Tensor | None
     pool: Pool
     layer: int
+    shared: bool = False
+    q_roots: Tensor | None = None
+    k_roots: Tensor | None = None
 
 
 def store_heads(rows: Tensor, heads: Heads) -> None:
@@ -48,16 +54,27 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
 
     :param rows: int32 [R, FIELDS], see ``layout``.
     """
-    memory, pool, kv_heads = heads.parts.memory, heads.pool, heads.pool.kv_heads if heads.cached else 0
-    some, norm, bias = memory[0], heads.q_norm or heads.k_norm, heads.parts.bias
-    weight = lambda n: some if n is None else n.weight
+    memory, pool, kv_heads = heads.parts.memory, heads.pool, heads.pool.shapes[heads.layer][0] if heads.cached else 0
+    norms, bias, some = (heads.q_norm, heads.k_norm, heads.v_norm), heads.parts.bias, memory[0]
+    at = lambda m: some if m is None else m
     _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + 2 * kv_heads](
-        memory, some if bias is None else bias, rows, weight(heads.q_norm), weight(heads.k_norm),
-        heads.rotary.cos, heads.rotary.sin, some if heads.q is None else heads.q, pool.memory, pool.tables,
-        len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), heads.layer * pool.layer_stride,
-        0.0 if norm is None else norm.eps, len(memory), bias is not None, heads.q_norm is not None,
-        heads.k_norm is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],
-        triton.next_power_of_2(heads.dim), PAGE, ROWS, **launch_options(1),
+        memory, at(bias), rows, *(some if norm is None else norm.weight for norm in norms), at(heads.q_roots),
+        at(heads.k_roots), heads.rotary.cos, heads.rotary.sin, at(heads.q), pool.memory, pool.tables,
+        len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), pool.starts[heads.layer],
+        next((norm.eps for norm in norms if norm is not None), 0.0), len(memory), bias is not None,
+        *(norm is not None for norm in norms), heads.q_roots is not None, heads.k_roots is not None, heads.shared,
+        FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1], triton.next_power_of_2(heads.dim),
+        PAGE, ROWS, **launch_options(1),
+    )  # fmt: skip
+
+
+def measure_rows(parts: Parts, eps: float, roots: Tensor) -> None:
+    """roots = sqrt(mean(x²) + eps) of whole rows. roots: float32 [R], written."""
+    memory, bias = parts.memory, parts.bias
+    _measure_rows[triton.cdiv(len(roots), ROWS), 1](
+        memory, memory if bias is None else bias, roots, len(roots), memory.stride(0), memory.stride(1), eps,
+        len(memory), bias is not None, memory.shape[2], triton.next_power_of_2(memory.shape[2]), ROWS,
+        **launch_options(8),
     )  # fmt: skip
 
 
@@ -73,9 +90,38 @@ def _sum(parts, bias, at, real, part_stride, row_at, SPLIT: tl.constexpr, BIAS: 
 
 
 @triton.jit
+def _measure_rows(
+    parts, bias, roots, count, part_stride, stride, eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, W: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    start_next(DEPENDENT)
+    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    real, row_at = (row < count)[:, None] & (column < W)[None, :], row.to(tl.int64)[:, None] * stride
+    wait_for_previous(DEPENDENT)
+    value = _sum(parts, bias, column[None, :], real, part_stride, row_at, SPLIT, BIAS)
+    tl.store(roots + row, tl.sqrt(tl.sum(value * value, 1) / W + eps), row < count)
+
+
+@device_function
+def _normalise(
+    value, other, norm, roots, row, exists, first, column, partner, eps, WHOLE: tl.constexpr, D: tl.constexpr
+):
+    """A head and its partners, normalised. first: of its numbers in a weight of the whole row."""
+    if WHOLE:
+        root = tl.load(roots + row, exists, other=1.0)[:, None]
+    else:
+        root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
+        first = 0
+    value = value / root * tl.load(norm + first + column, column < D, other=0.0)[None, :]
+    other = other / root * tl.load(norm + first + partner, column < D, other=0.0)[None, :]
+    return value, other
+
+
+@triton.jit
 def _store_heads(
-    parts, bias, rows, q_norm, k_norm, cos, sin, q, pages, tables, count, part_stride, stride, table_stride, layer_at,
-    eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, FIELDS: tl.constexpr,
+    parts, bias, rows, q_norm, k_norm, v_norm, q_roots, k_roots, cos, sin, q, pages, tables, count, part_stride, stride,
+    table_stride, layer_at, eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr,
+    V_NORM: tl.constexpr, Q_WHOLE: tl.constexpr, K_WHOLE: tl.constexpr, SHARED: tl.constexpr, FIELDS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
     PAGE: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -97,20 +143,27 @@ def _store_heads(
     page = tl.load(tables + line * table_stride + tl.maximum(place, 0) // PAGE)
     wait_for_previous(DEPENDENT)
     row_at = row.to(tl.int64)[:, None] * stride
-    value = _sum(parts, bias, (head * D + column)[None, :], real, part_stride, row_at, SPLIT, BIAS)
+    source = head
+    if SHARED:
+        source = tl.where(head >= QUERIES + KEYS, head - KEYS, head)
+    value = _sum(parts, bias, (source * D + column)[None, :], real, part_stride, row_at, SPLIT, BIAS)
     if head < QUERIES + KEYS:
         other = _sum(parts, bias, (head * D + partner)[None, :], real, part_stride, row_at, SPLIT, BIAS)
         if head < QUERIES:
             if Q_NORM:
-                root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
-                value = value / root * tl.load(q_norm + column, column < D, other=0.0)[None, :]
-                other = other / root * tl.load(q_norm + partner, column < D, other=0.0)[None, :]
+                value, other = _normalise(
+                    value, other, q_norm, q_roots, row, exists, head * D, column, partner, eps, Q_WHOLE, D
+                )
         else:
             if K_NORM:
-                root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
-                value = value / root * tl.load(k_norm + column, column < D, other=0.0)[None, :]
-                other = other / root * tl.load(k_norm + partner, column < D, other=0.0)[None, :]
+                value, other = _normalise(
+                    value, other, k_norm, k_roots, row, exists, (head - QUERIES) * D, column, partner, eps, K_WHOLE, D
+                )
         value = value * c + other * s
+    else:
+        if V_NORM:
+            root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
+            value = value / root * tl.load(v_norm + column, column < D, other=0.0)[None, :]
     if head < QUERIES:
         q_at = q + (row.to(tl.int64) * QUERIES + head)[:, None] * D
         tl.store(q_at + column[None, :], value.to(q.dtype.element_ty), real)

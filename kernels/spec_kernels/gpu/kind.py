@@ -28,7 +28,7 @@ class GpuKind:
     layer_max: ClassVar[Mapping[str, int]] = {"conv_taps": 0}
 
     def problem(self, model: Model, request: ExecutorRequest) -> str | None:
-        if problem := support.problem(request.device, request.dtype) or support.misfit(model):
+        if problem := support.problem(request.device, request.dtype) or support.misfit(model, request.dtype):
             return problem
         return None if request.positions else "GPU kernels have caches of a fixed size, which is not known here"
 

@@ -39,7 +39,9 @@ BEYOND = 1 << 30
 DEPTH = 64
 """Max depth of a tree."""
 HEIGHT = 64
-"""Queries of a tile: rows of a sequence, times query heads of a group."""
+"""Queries of a tile: rows of a sequence, times query heads of a group; fewer where heads are wide."""
+HEAD_BYTES = 512
+"""Bytes of a row of the widest head for which a tile has HEIGHT queries: they lie in shared memory."""
 PAGE = 128
 """Places of a piece."""
 
@@ -168,6 +170,11 @@ def _split(memory: Any, shapes: Sequence[tuple[int, int]]) -> list[Any]:
 def _pick(to: np.ndarray, rows: list[int] | None) -> None:
     if rows is not None:
         to[: len(rows), 0], to[len(rows) :] = rows, 0
+
+
+def tile_height(dim: int, dtype: torch.dtype) -> int:
+    """Queries of a tile of heads of this width."""
+    return max(16, HEIGHT * HEAD_BYTES // max(HEAD_BYTES, power_of_two(dim) * dtype.itemsize))
 
 
 def power_of_two(count: int) -> int:

@@ -23,7 +23,7 @@ from spec_kernels.gpu import products
 from spec_kernels.gpu.choice.of_step import StepChoice
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
-from spec_kernels.gpu.heads import Heads, Rotary, store_heads
+from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
@@ -91,7 +91,7 @@ class Program:
         self._padded = products.padded_rows(self._rows)
         self._values: dict[str, Value] = {}
         self._memory: dict[Any, Tensor] = {}
-        self._sums: Sums | None = None
+        self._sums: dict[tuple[int, int], Sums] = {}
         self._lines: dict[Any, Lines] = {}
         self._write(list(of.model.ops))
         self.choice: StepChoice | None = None
@@ -160,7 +160,8 @@ class Program:
             else:
                 self._values[name] = memory[0]  # so that making room does not settle it again
                 rows = self._rows_of(f"{name} settled" if value.base is None else name, memory.shape[2], torch.float32)
-                self._add("sum", add_parts, self._rows, parts, value.base, inner=value.inner, total=rows)
+                how = {"inner": value.inner, "total": rows, "scale": value.scale}
+                self._add("sum", add_parts, self._rows, parts, value.base, **how)
             self._values[name] = value = rows
         return value
 
@@ -184,7 +185,9 @@ class Program:
         tokens = self.layout.rows[:, TOKEN]
         (table,) = self.of.matrices[(op.table,)]
         self._add("embed", embed, tokens, table, out, op.scale)
-        self.embedded, self._values[op.out] = out, out
+        self._values[op.out] = out
+        if op.given:
+            self.embedded = out
 
     def input(self, op: ops.Input, after: Any) -> None:
         self.inputs[op.out] = self._rows_of(op.out, op.width, self.of.dtype)
@@ -228,7 +231,8 @@ class Program:
             self._lines[key] = Lines.empty(*key, self.of.device)
         lines = self._lines[key]
         bias = self._room("no bias", e.count) if op.bias is None else self._vector(op.bias)
-        self._add("route", route_rows, scores[: self._rows], bias, e, lines)
+        factors = None if op.factors is None else self._vector(op.factors)
+        self._add("route", route_rows, scores[: self._rows], bias, factors, e, lines)
         self._add("sort", sort_lines, lines)
         gate, up, down = (None, None, None) if op.biases is None else (self._vector(b) for b in op.biases)
         biases, width = None if gate is None else (gate, up), x.shape[1]
@@ -265,7 +269,7 @@ class Program:
             self._values[op.x] = value.parts.memory[0]  # it is written below
         total = None if op.x == op.out else self._rows_of(op.x, width, torch.float32)
         out = self._rows_of(f"{op.out} normed", width, self.of.dtype)
-        how = {"inner": value.inner, "total": total, "outer": self._norm(op), "out": out}
+        how = {"inner": value.inner, "total": total, "outer": self._norm(op), "out": out, "scale": value.scale}
         self._add("sum, norm", add_parts, self._rows, value.parts, value.base, **how)
         if total is not None:
             self._values[op.x] = total
@@ -276,10 +280,10 @@ class Program:
     def add(self, op: ops.Add, after: Any) -> None:
         value = self._values[op.y]
         if isinstance(value, Pending) and value.base is None and op.out == op.x:
-            self._values[op.out] = replace(value, base=self._settle(op.x))
+            self._values[op.out] = replace(value, base=self._settle(op.x), scale=op.scale)
             del self._values[op.y]
             return
-        self._combine(op.out, "add", self._settle(op.x), self._settle(op.y))
+        self._combine(op.out, "add", self._settle(op.x), self._settle(op.y), op.scale)
 
     def gate(self, op: ops.Gate, after: Any) -> None:
         self._combine(op.out, op.by, self._settle(op.x), self._settle(op.gate))
@@ -295,7 +299,14 @@ class Program:
         self._add(function, combine_rows, function, out[: self._rows], x, y, scale=scale)
         self._values[name] = out
 
+    def columns(self, op: ops.Columns, after: Any) -> None:
+        self._values[op.out] = self._settle(op.x)[:, op.start : op.start + op.width]
+
     def concat(self, op: ops.Concat, after: Any) -> None:
+        """Of one product alone it is another name of it: values that are the keys."""
+        if len(op.xs) == 1 and is_alone(value := self._values[op.xs[0]]):
+            self._values[op.out] = value
+            return
         rows = [self._settle(x) for x in op.xs]
         out = self._rows_of(op.out, sum(m.shape[1] for m in rows), self.of.dtype)
         first = 0
@@ -308,17 +319,19 @@ class Program:
 
     def rotate(self, op: ops.Rotate, after: Any) -> None:
         value = as_heads(self._values[op.x], op.shape.dim)
-        if not isinstance(value, PendingHeads):
+        if not isinstance(value, PendingHeads) or value.dim != op.shape.dim:
             raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
         self._values[op.x] = replace(value, table=op.shape.table)
 
     def store(self, op: ops.Store, after: Any) -> None:
         """Keys and values, and the queries that the same product has computed before them."""
-        keys, values = as_heads(self._values.pop(op.k), op.shape.dim), self._values.pop(op.v)
+        keys, values = (as_heads(self._values.pop(name), op.shape.dim) for name in (op.k, op.v))
+        shared = isinstance(keys, PendingHeads) and isinstance(values, PendingHeads) and keys.parts is values.parts
         if (
             not isinstance(keys, PendingHeads)
-            or not isinstance(values, Pending)
-            or not beside(keys.parts, values.parts)
+            or not isinstance(values, PendingHeads)
+            or not (shared or beside(keys.parts, values.parts))
+            or {keys.dim, values.dim} != {op.shape.dim}
         ):
             raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
         waiting = [(name, as_heads(value, op.shape.dim)) for name, value in self._values.items()]
@@ -326,35 +339,52 @@ class Program:
         out = None
         if q is not None:
             out = self._values[name] = self._rows_of(f"{name} heads", q.parts.memory.shape[2], self.of.dtype)
-        parts = join([*([] if q is None else [q.parts]), keys.parts, values.parts])
-        self._heads(parts, q, keys, out, op.layer)
+        parts = join([*([] if q is None else [q.parts]), keys.parts, *([] if shared else [values.parts])])
+        self._heads(parts, q, keys, values.norm, out, op.layer, shared)
 
     def _heads(
-        self, parts: Parts, q: PendingHeads | None, keys: PendingHeads | None, out: Tensor | None, layer: int
+        self,
+        parts: Parts,
+        q: PendingHeads | None,
+        keys: PendingHeads | None,
+        value_norm: Norm | None,
+        out: Tensor | None,
+        layer: int,
+        shared: bool = False,
     ) -> None:
         some = keys or q
         none = Rotary(*2 * (torch.zeros(1, 0, device=self.of.device),))
         heads = Heads(
             parts, 0 if q is None else q.parts.memory.shape[2] // q.dim, keys is not None, some.dim,
-            None if q is None else q.norm, None if keys is None else keys.norm,
-            none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer,
+            None if q is None else q.norm, None if keys is None else keys.norm, value_norm,
+            none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer, shared,
         )  # fmt: skip
-        self._add("heads", store_heads, self.layout.rows, heads)
+        roots = [None if value is None else self._roots(name, value) for name, value in (("q", q), ("k", keys))]
+        self._add("heads", store_heads, self.layout.rows, replace(heads, q_roots=roots[0], k_roots=roots[1]))
+
+    def _roots(self, name: str, heads: PendingHeads) -> Tensor | None:
+        """Of a norm over all heads of a row: the roots by which rows are divided; None for norms of each head."""
+        if heads.norm is None or len(heads.norm.weight) == heads.dim:
+            return None
+        roots = self._room(("roots", name), self._padded)
+        self._add("roots", measure_rows, heads.parts, heads.norm.eps, roots[: self._rows])
+        return roots
 
     def attend(self, op: ops.Attend, after: Any) -> None:
         q = as_heads(self._values[op.q], op.shape.dim)
         if isinstance(q, PendingHeads):
             out = self._rows_of(f"{op.q} heads", op.shape.q_width, self.of.dtype)
-            self._heads(q.parts, q, None, out, op.layer)
+            self._heads(q.parts, q, None, None, out, op.layer)
             self._values[op.q] = q = out
         size, s = self.layout.size, op.shape
-        if self._sums is None:
-            self._sums = self._borrow_sums(s.heads, s.dim)
+        shape = s.heads, s.dim
+        if shape not in self._sums:
+            self._sums[shape] = self._borrow_sums(*shape)
         sinks = None if op.sinks is None else self._vector(op.sinks)
         how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
         out, layout = self._rows_of(op.out, s.q_width, self.of.dtype), self.layout
-        heads = lambda m: m.view(len(m), s.heads, s.dim)
-        self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, self._sums, how, heads(out))
+        heads, sums = (lambda m: m.view(len(m), s.heads, s.dim)), self._sums[shape]
+        self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, sums, how, heads(out))
         self._values[op.out] = out
 
     def _borrow_sums(self, heads: int, dim: int) -> Sums:

@@ -52,13 +52,13 @@ class Lines:
         return Lines(chosen, shares, zeros(torch.int32, rows * used), zeros(torch.int32, experts))
 
 
-def route_rows(scores: Tensor, bias: Tensor, experts: Experts, lines: Lines) -> None:
-    """Fill ``chosen`` and ``shares`` by the router's scores [R, E]. bias: float32 [E], see ``Mixture``."""
+def route_rows(scores: Tensor, bias: Tensor, factors: Tensor | None, experts: Experts, lines: Lines) -> None:
+    """Fill ``chosen`` and ``shares`` by the router's scores [R, E]. bias, factors: float32 [E], see ``Mixture``."""
     e, choices = experts, (lines.shares, lines.chosen)
     if e.sigmoid:
         route_sigmoid_into(*choices, scores, bias, e.normalise, e.scale, e.groups, e.groups_used)
     else:
-        route_into(*choices, scores, e.normalise, e.scale)
+        route_into(*choices, scores, e.normalise, e.scale, factors)
 
 
 def sort_lines(lines: Lines) -> None:

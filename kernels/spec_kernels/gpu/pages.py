@@ -1,15 +1,16 @@
 """Keys and values of all sequences: pages of a fixed number of positions, in memory that grows without moving.
 
-A page holds PAGE positions of all layers, [L, 2, K, PAGE, D]: keys, then values. A sequence has a line of the page
-table, which kernels read. Pages and not slots of a fixed length: a piece of attention is a page, so paging costs one
-load per piece, a text takes memory for its own length only, and memory grows while captured graphs stay valid, since
-the table holds offsets from the first page.
+A page holds PAGE positions of all layers one after the other, each [2, K, PAGE, D]: keys, then values. A sequence has
+a line of the page table, which kernels read. Pages and not slots of a fixed length: a piece of attention is a page, so
+paging costs one load per piece, a text takes memory for its own length only, and memory grows while captured graphs
+stay valid, since the table holds offsets from the first page.
 """
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -37,13 +38,13 @@ class TooManySequences(RuntimeError):
 class Pool:
     """Pages of one shape of caches.
 
-    layers, kv_heads, dim: of the caches. positions: max of a sequence.
+    shapes: key heads and their width, of each layer. positions: max of a sequence.
     memory: the first page; offsets in ``tables`` count elements from it. tables: int64 [LINES, pages of a sequence].
+    starts: elements from the beginning of a page to each layer, and to its end. planes: int64 [n, 2]: of the keys or
+    the values of each head of each layer their first element and the width.
     """
 
-    layers: int
-    kv_heads: int
-    dim: int
+    shapes: tuple[tuple[int, int], ...]
     positions: int
     dtype: torch.dtype
     device: torch.device
@@ -53,20 +54,28 @@ class Pool:
     """Line 0 is of rows that only fill a step."""
 
     def __post_init__(self) -> None:
+        sizes = [2 * kv_heads * PAGE * dim for kv_heads, dim in self.shapes]
+        self.starts = [0, *accumulate(sizes)]
+        planes = [
+            (start + plane * PAGE * dim, dim)
+            for start, (kv_heads, dim) in zip(self.starts, self.shapes, strict=False)
+            for plane in range(2 * kv_heads)
+        ]
         columns = triton.cdiv(self.positions, PAGE) + 1
         with torch.inference_mode(False):
             self.tables = torch.zeros(LINES, columns, dtype=torch.int64, device=self.device)
+            self.planes = torch.tensor(planes, dtype=torch.int64).to(self.device)
             self._grow(1)
         self.memory = self.free_pages[-1]
 
     @property
-    def layer_stride(self) -> int:
-        """Elements of one layer of a page."""
-        return 2 * self.kv_heads * PAGE * self.dim
-
-    @property
     def page_bytes(self) -> int:
-        return self.layers * self.layer_stride * self.dtype.itemsize
+        return self.starts[-1] * self.dtype.itemsize
+
+    def layer(self, page: Tensor, layer: int) -> Tensor:
+        """Keys and values of one layer in a page, [2, K, PAGE, D]."""
+        kv_heads, dim = self.shapes[layer]
+        return page[self.starts[layer] : self.starts[layer + 1]].view(2, kv_heads, PAGE, dim)
 
     def open(self, positions: int) -> PagedCache:
         """Memory of a sequence. Raises TooManySequences, or torch's error if the device's memory is exhausted."""
@@ -87,7 +96,7 @@ class Pool:
 
     def _grow(self, pages: int) -> None:
         count = max(pages, min(CHUNK_BYTES, 16 * self.page_bytes) // self.page_bytes)
-        chunk = torch.zeros(count, self.layers, 2, self.kv_heads, PAGE, self.dim, dtype=self.dtype, device=self.device)
+        chunk = torch.zeros(count, self.starts[-1], dtype=self.dtype, device=self.device)
         self.chunks.append(chunk)
         self.free_pages += reversed(chunk.unbind())
 
@@ -102,7 +111,7 @@ class Pool:
             self.free_pages += pages
 
     def page(self, line: int, place: int) -> Tensor:
-        """The page [L, 2, K, PAGE, D] of a place of a line, found through the table."""
+        """The page of a place of a line, found through the table."""
         offset = int(self.tables[line, place // PAGE])
         return next(
             page for chunk in self.chunks for page in chunk.unbind() if self.offset(page) == offset
@@ -110,7 +119,7 @@ class Pool:
 
     def write(self, line: int, place: int, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write a row [K, D] of keys and of values: for twins and tests."""
-        page = self.page(line, place)[layer]
+        page = self.layer(self.page(line, place), layer)
         page[0, :, place % PAGE], page[1, :, place % PAGE] = keys.to(self.dtype), values.to(self.dtype)
 
 
@@ -153,14 +162,14 @@ class PagedCache:
 
     @property
     def layers(self) -> int:
-        return self.pool.layers
+        return len(self.pool.shapes)
 
     def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
         """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied."""
         first = start // PAGE
         pages, rows = self.pages[first : triton.cdiv(count, PAGE)], slice(start - first * PAGE, count - first * PAGE)
-        keys, values = (torch.cat([page[layer, i] for page in pages], 1)[:, rows] for i in (0, 1))
-        return keys, values
+        both = torch.cat([self.pool.layer(page, layer) for page in pages], 2)[:, :, rows]
+        return both[0], both[1]
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
@@ -173,31 +182,34 @@ class PagedCache:
     def naive_compact(self, start: int, places: list[int]) -> None:
         """The twin of ``compact`` in torch."""
         for to, place in enumerate(places, start):
-            source = self.pages[place // PAGE][:, :, :, place % PAGE]
-            self.pages[to // PAGE][:, :, :, to % PAGE] = source.clone()
+            for layer in range(self.layers):
+                source, target = (self.pool.layer(self.pages[at // PAGE], layer) for at in (place, to))
+                target[:, :, to % PAGE] = source[:, :, place % PAGE].clone()
 
 
 def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
     """Move rows of all layers of a sequence. places: int32 [n], n up to MOVED_MAX, as in ``compact``."""
     block = max(2, triton.next_power_of_2(len(places)))
-    _move_rows[pool.layers * 2 * pool.kv_heads, 1](
-        pool.memory, pool.tables, places, line * pool.tables.stride(0), start, len(places), pool.dim,
-        triton.next_power_of_2(pool.dim), block, PAGE, **launch_options(4),
+    widest = max(dim for _, dim in pool.shapes)
+    _move_rows[len(pool.planes), 1](
+        pool.memory, pool.tables, pool.planes, places, line * pool.tables.stride(0), start, len(places),
+        triton.next_power_of_2(widest), block, PAGE, **launch_options(4),
     )  # fmt: skip
 
 
 @triton.jit
 def _move_rows(
-    pages, tables, places, line_at, start, count, D, BLOCK: tl.constexpr, ROWS: tl.constexpr, PAGE: tl.constexpr,
+    pages, tables, planes, places, line_at, start, count, BLOCK: tl.constexpr, ROWS: tl.constexpr, PAGE: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Keys or values of one head of one layer: all rows are read before any is written."""
     start_next(DEPENDENT)
-    head, row, column = tl.program_id(0).to(tl.int64), tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    plane, row, column = planes + 2 * tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    begin, D = tl.load(plane), tl.load(plane + 1)
     wait_for_previous(DEPENDENT)
     real = (row < count)[:, None] & (column < D)[None, :]
     place = tl.load(places + row, row < count, other=0)
-    base = pages + head * PAGE * D + column[None, :]
+    base = pages + begin + column[None, :]
     source = tl.load(tables + line_at + place // PAGE, row < count, other=0) + (place % PAGE) * D
     values = tl.load(base + source[:, None], real, other=0.0)
     to = start + row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import torch
@@ -13,16 +13,20 @@ from spec_kernels.gpu.sums import Norm, Parts
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """base + inner(Σ parts + bias), not computed yet. base: rows in memory, or None."""
+    """(base + inner(Σ parts + bias)) · scale, not computed yet. base: rows in memory, or None: then scale is 1."""
 
     parts: Parts
     base: Tensor | None = None
     inner: Norm | None = None
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class PendingHeads:
-    """Heads of a product, before their norm and rotation, if any; one head may be a whole row."""
+    """Heads of a product, before their norm and rotation, if any; one head may be a whole row.
+
+    norm: of each head, or of the whole row if its weight is as long.
+    """
 
     parts: Parts
     dim: int
@@ -57,7 +61,11 @@ def is_alone(value: Value) -> TypeGuard[Pending]:
 
 
 def as_heads(value: Value, dim: int) -> Value:
-    """Heads of a product that neither a norm nor a rotation has read; any other value is itself."""
+    """Heads of a product that neither a rotation nor, but for a norm of the whole row, a norm has read; any other value
+    is itself.
+    """
+    if isinstance(value, PendingHeads) and value.dim == value.parts.memory.shape[2] and value.norm is not None:
+        return replace(value, dim=dim)
     return PendingHeads(value.parts, dim, None) if is_alone(value) else value
 
 

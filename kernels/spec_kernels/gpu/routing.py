@@ -7,21 +7,28 @@ import triton.language as tl
 from torch import Tensor
 
 
-def route_into(weights: Tensor, chosen: Tensor, logits: Tensor, normalise: bool, scale: float) -> None:
+def route_into(
+    weights: Tensor, chosen: Tensor, logits: Tensor, normalise: bool, scale: float, factors: Tensor | None = None
+) -> None:
     """Softmax over all experts in float32, then the best ones.
 
     logits: [R, E]. weights: float32 [R, top]. chosen: int64 [R, top], best first. normalise: by the sum of the chosen.
+    factors: float32 [E] of the weights after that, or None.
     """
     (rows, count), top = logits.shape, chosen.shape[1]
     blocks = triton.next_power_of_2(count), triton.next_power_of_2(top)
     if rows:
-        _route[(rows,)](logits, weights, chosen, *logits.stride(), scale, count, top, normalise, *blocks)
+        _route[(rows,)](
+            logits, logits if factors is None else factors, weights, chosen, *logits.stride(), scale, count, top,
+            normalise, factors is not None, *blocks,
+        )  # fmt: skip
 
 
 @triton.jit
 def _route(
-    logits, weights, chosen, row_stride, stride, scale,
-    E: tl.constexpr, TOP: tl.constexpr, NORMALISE: tl.constexpr, BLOCK: tl.constexpr, PLACES: tl.constexpr,
+    logits, factors, weights, chosen, row_stride, stride, scale,
+    E: tl.constexpr, TOP: tl.constexpr, NORMALISE: tl.constexpr, FACTORS: tl.constexpr, BLOCK: tl.constexpr,
+    PLACES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at, place = tl.arange(0, BLOCK), tl.arange(0, PLACES)
@@ -38,7 +45,10 @@ def _route(
         rest = tl.where(at == best, -2.0, rest)
     if NORMALISE:
         values = values / tl.sum(values, 0)
-    tl.store(weights + row * TOP + place, values * scale, place < TOP)
+    values *= scale
+    if FACTORS:
+        values *= tl.load(factors + experts, place < TOP, other=0.0)
+    tl.store(weights + row * TOP + place, values, place < TOP)
     tl.store(chosen + row * TOP + place, experts.to(tl.int64), place < TOP)
 
 

@@ -32,8 +32,8 @@ def combine_rows(
 ) -> None:
     """out = f(x, y) for every row of ``out``.
 
-    copy: x · scale; add: x + y; multiply: x · y; sigmoid, silu: x · f(y); cap: scale · tanh(x / scale); *_glu: see
-    ``Activation``, x is the gate and y is up.
+    copy: x · scale; add: (x + y) · scale; multiply: x · y; sigmoid, silu: x · f(y);
+    cap: scale · tanh(x / scale); *_glu: see ``Activation``, x is the gate and y is up.
 
     :param out: [R, W], rows may be strided. :param x: [*, W], float. :param y: [*, W] or [*, 1].
     :param index: int32 [R], which row of x each row of out is made from; None: its own.
@@ -95,7 +95,7 @@ def _combine_rows(
     else:
         b = tl.load(y + row * y_stride + column * y_step, real, other=0.0).to(tl.float32)
         if FUNCTION == 1:
-            value = a + b
+            value = (a + b) * scale
         elif FUNCTION == 2:
             value = a * sigmoid(b)
         elif FUNCTION == 3:

@@ -13,13 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefetch, start_next, wait_for_previous
-from spec_kernels.gpu.layout import DEPTH, FIELDS, HEIGHT, PAGE
+from spec_kernels.gpu.layout import DEPTH, FIELDS, HEIGHT, PAGE, tile_height
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.rows import tanh
 from spec_kernels.model.shapes import HeadShape
 
 COLUMNS = 64
-"""Cached rows of one product; PAGE is a multiple of it."""
+"""Cached rows of one product; PAGE is a multiple of it. Fewer where heads are wide: see ``HEAD_BYTES``."""
 PIECES = 8
 """Pieces that are summed together; the order of a sum depends on it."""
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -57,11 +57,13 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
     """
     s, pool, pieces = how.shape, how.pool, len(sums.values)
     block = max(16, triton.next_power_of_2(s.dim))
+    height, columns = tile_height(s.dim, q.dtype), max(16, min(COLUMNS, 16384 // (block * q.element_size())))
     _attend[pieces, s.kv_heads, len(tiles)](
         q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
-        len(q), pool.tables.stride(0), how.layer * pool.layer_stride, s.scale, s.cap, FIELDS, DEPTH,
-        s.heads, s.kv_heads, s.dim, block, HEIGHT, COLUMNS, PAGE, how.causal, s.window, s.cap > 0, how.tree,
-        exact_precision(q.dtype), **launch_options(4, fuse=False),
+        len(q), pool.tables.stride(0), pool.starts[how.layer], s.scale, s.cap, FIELDS, DEPTH,
+        s.heads, s.kv_heads, s.dim, block, height, columns, PAGE,
+        how.causal, s.window, s.cap > 0, how.tree,
+        exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
         sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),

@@ -57,8 +57,9 @@ def add_parts(
     total: Tensor | None = None,
     outer: Norm | None = None,
     out: Tensor | None = None,
+    scale: float = 1.0,
 ) -> None:
-    """total = base + inner(Σ parts + bias); out = outer(total), piece by piece of the width of its weight.
+    """total = (base + inner(Σ parts + bias)) · scale; out = outer(total), piece by piece of the width of its weight.
 
     :param rows: how many rows. :param parts: of [S, P, W]; None: the sum is 0. :param base: [P, W], None: 0.
     :param inner: a norm of the sum; None: the sum itself. :param total: [P, W], may be ``base``; None: it is not kept.
@@ -76,7 +77,7 @@ def add_parts(
     _add_parts[triton.cdiv(rows, ROWS), width // piece](
         memory, at(bias), at(base), at(inner and inner.weight), at(total), at(outer and outer.weight), at(out),
         rows, part_stride, memory.stride(-2), stride(base), stride(total), stride(out),
-        inner.eps if inner else 0.0, outer.eps if outer else 0.0,
+        inner.eps if inner else 0.0, outer.eps if outer else 0.0, scale,
         split, bias is not None, base is not None, inner is not None, total is not None, outer is not None,
         groups, piece, block, ROWS, **launch_options(max(1, min(WARPS_MAX, block // 128))),
     )  # fmt: skip
@@ -85,7 +86,7 @@ def add_parts(
 @triton.jit
 def _add_parts(
     parts, bias, base, inner, total, outer, out, rows, part_stride, stride, base_stride, total_stride, out_stride,
-    inner_eps, outer_eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, BASE: tl.constexpr, INNER: tl.constexpr,
+    inner_eps, outer_eps, scale, SPLIT: tl.constexpr, BIAS: tl.constexpr, BASE: tl.constexpr, INNER: tl.constexpr,
     TOTAL: tl.constexpr, OUTER: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
     ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -111,6 +112,7 @@ def _add_parts(
         value = value / tl.sqrt(tl.sum(value * value, 1) / D + inner_eps)[:, None] * inner_weight
     if BASE:
         value += tl.load(base + row * base_stride + at, there, other=0.0).to(tl.float32)
+    value *= scale
     if TOTAL:
         tl.store(total + row * total_stride + at, value.to(total.dtype.element_ty), there)
     if OUTER:

@@ -6,6 +6,7 @@ import importlib.util
 
 import torch
 
+from spec_kernels.gpu.layout import tile_height
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.ops.device_function import is_interpreted
@@ -15,21 +16,17 @@ ROWS_MAX = 512
 """Rows of a chunk."""
 SUMS_BYTES = 512 << 20
 """Max memory for the results of pieces of attention."""
-GROUP_MAX = 64
-"""Query heads of a group."""
 
 
-def misfit(model: Model) -> str | None:
+def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
-    if len({(shape.kv_heads, shape.dim) for shape in model.cached}) > 1:
-        return "layers with heads of different sizes have no GPU kernel"
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
     if any(shape.latent for shape in model.cached):
         return "attention over latents has no GPU kernel"
     for op in model.ops:
-        if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
-            return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
+        if isinstance(op, ops.Attend) and op.shape.group > (most := tile_height(op.shape.dim, dtype)):
+            return f"{op.shape.group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
         if isinstance(op, ops.Delta) and op.shape.by_channel:
@@ -38,14 +35,12 @@ def misfit(model: Model) -> str | None:
             return "products with a matrix of every head have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
-        if isinstance(op, ops.Columns) or (isinstance(op, ops.Add) and op.scale != 1.0):
-            return "columns of a value and scaled sums have no GPU kernel"
         if isinstance(op, ops.AddRows):
             return "rows that are added behind a layer have no GPU kernel"
         if isinstance(op, ops.Clusters):
             return "products with clusters of columns have no GPU kernel"
-        if isinstance(op, ops.Mixture) and op.factors is not None:
-            return "experts with factors have no GPU kernel"
+        if isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid:
+            return "experts with sigmoid scores and factors have no GPU kernel"
     return None
 
 
