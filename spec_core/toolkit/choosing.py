@@ -64,11 +64,11 @@ def choices_of_target(step: AcceptStep, seqs: Iterable[Sequence]) -> dict[Sequen
     """The choice function of sequences whose tokens the target's forward has chosen."""
     assert step.batch is not None
     assert step.output is not None
-    made, read = step.batch.choices, step.output.choices
+    rows, read = step.batch.choices, step.output.choices
     if read is None:
         return {}
     best = read()
-    return {seq: choice_from(best, made[seq].row) for seq in seqs if seq in made}
+    return {seq: choice_from(best, rows[seq].row) for seq in seqs if seq in rows}
 
 
 def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spec_kernels.gpu.device import capture_launches
 from spec_kernels.gpu.layout import Layout
-from spec_kernels.gpu.lowering import Facilities, Launch
+from spec_kernels.gpu.values import Facilities, Launch
 
 BUCKETS_MAX = 48
 """Buckets that an executor keeps; the one that was used least recently goes."""

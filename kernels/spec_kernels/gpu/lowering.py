@@ -10,10 +10,7 @@ needs it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,53 +22,23 @@ from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
-from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
-from spec_kernels.gpu.pages import Pool
-from spec_kernels.gpu.pending import Pending, PendingHeads, Value, as_heads, beside, is_alone, join, precedes, reads
+from spec_kernels.gpu.pending import Pending, PendingHeads, as_heads, beside, is_alone, join, precedes
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.short_conv import convolve_gated
-from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
+from spec_kernels.gpu.values import Facilities, Values
 from spec_kernels.gpu.windows import keep_windows
 from spec_kernels.model import ops
-from spec_kernels.model.ops import Model
 from spec_kernels.model.shapes import RecurrentShape
 
-Launch = Callable[[], None]
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu", "relu": "relu_glu"}
 
 
-@dataclass(frozen=True, eq=False)
-class Facilities:
-    """Resources that all programs of an executor share.
-
-    vectors: small tensors of the description, on the device. scratch: memory that is written and read within a step:
-    steps of all threads follow one another in one stream.
-    """
-
-    model: Model
-    matrices: Matrices
-    pool: Pool | None
-    states: StateChunks | None
-    rotary: list[Rotary]
-    vectors: dict[int, Tensor]
-    dtype: torch.dtype
-    device: torch.device
-    scratch: dict[Any, Tensor] = field(default_factory=dict)
-
-    def borrow(self, key: Any, *shape: int) -> Tensor:
-        """float32 of this shape, of any content. Programs of larger steps get other memory than those before."""
-        count = math.prod(shape)
-        if key not in self.scratch or self.scratch[key].numel() < count:
-            self.scratch[key] = torch.zeros(count, device=self.device)
-        return self.scratch[key][:count].view(shape)
-
-
-class Program:
+class Program(Values):
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
     inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
@@ -80,17 +47,12 @@ class Program:
 
     def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
         """taps: names of requested outputs."""
-        self.of, self.layout, self.taps = of, layout, taps
-        self.launches: list[tuple[str, Launch]] = []
+        super().__init__(of, layout)
+        self.taps = taps
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.embedded: Tensor | None = None
         self.record: Tensor | None = None
-        self._silent = False  # behind a heading without rows nothing is computed
-        self._rows = layout.size.rows
-        self._padded = products.padded_rows(self._rows)
-        self._values: dict[str, Value] = {}
-        self._memory: dict[Any, Tensor] = {}
         self._sums: dict[tuple[int, int], Sums] = {}
         self._lines: dict[Any, Lines] = {}
         self._write(list(of.model.ops))
@@ -105,78 +67,6 @@ class Program:
         while at < len(rest):
             op, after = rest[at], rest[at + 1] if at + 1 < len(rest) else None
             at += 2 if getattr(self, type(op).__name__.lower())(op, after) else 1
-
-    def _add(self, name: str, launch: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
-        if not self._silent:
-            self.launches.append((name, partial(launch, *arguments, **keywords)))
-
-    # memory and values
-
-    def _room(self, key: Any, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Memory that is about to be written: what waits for its old content is computed before."""
-        key = key, shape, dtype
-        if key not in self._memory:
-            self._memory[key] = torch.zeros(shape, dtype=dtype, device=self.of.device)
-        memory = self._memory[key]
-        for name, value in list(self._values.items()):
-            if not isinstance(value, Tensor) and reads(value, memory):
-                self._settle(name)
-        return memory
-
-    def _parts(self, outs: tuple[str, ...], *shape: int) -> Tensor:
-        """Memory for the result of a product; that of logits is an output, which the next step must not touch."""
-        key = ("parts", outs), shape, torch.float32
-        if key not in self._memory and "logits" not in outs:
-            self._memory[key] = self.of.borrow(outs, *shape)
-        return self._room(("parts", outs), *shape)
-
-    def _rows_of(self, name: str, width: int, dtype: torch.dtype) -> Tensor:
-        return self._room(name, self._padded, width, dtype=dtype)
-
-    def _vector(self, vector: Tensor) -> Tensor:
-        """float32 on the device."""
-        if id(vector) not in self.of.vectors:
-            self.of.vectors[id(vector)] = vector.float().to(self.of.device).contiguous()
-        return self.of.vectors[id(vector)]
-
-    def _norm(self, op: ops.Norm) -> Norm:
-        return Norm(self._vector(op.weight), op.eps, op.groups)
-
-    def _settle(self, name: str) -> Tensor:
-        """The rows of a value, computed now if they wait."""
-        value = self._values[name]
-        if isinstance(value, PendingHeads):
-            if value.table is not None:
-                raise NotImplementedError(f"rotated heads {name!r} are read by something else than attention")
-            width = value.parts.memory.shape[2]
-            self._values[name] = value.parts.memory[0]  # so that making room does not settle it again
-            self._values[name] = rows = self._rows_of(f"{name} normed", width, self.of.dtype)
-            self._add("sum, norm", add_parts, self._rows, value.parts, None, outer=value.norm, out=rows)
-            return rows
-        if isinstance(value, Pending):
-            memory, parts = value.parts.memory, value.parts
-            if len(memory) == 1 and parts.bias is None and value.base is None and value.inner is None:
-                rows = memory[0]
-            else:
-                self._values[name] = memory[0]  # so that making room does not settle it again
-                rows = self._rows_of(f"{name} settled" if value.base is None else name, memory.shape[2], torch.float32)
-                how = {"inner": value.inner, "total": rows, "scale": value.scale}
-                self._add("sum", add_parts, self._rows, parts, value.base, **how)
-            self._values[name] = value = rows
-        return value
-
-    def _convert(self, name: str, dtype: torch.dtype) -> Tensor:
-        """The rows of a value in the type of a matrix."""
-        rows = self._settle(name)
-        if rows.dtype == dtype:
-            return rows
-        typed = self._rows_of(f"{name} typed", rows.shape[1], dtype)
-        self._add("convert", combine_rows, "copy", typed[: self._rows], rows)
-        return typed
-
-    def _width(self, name: str) -> int:
-        value = self._values[name]
-        return value.shape[1] if isinstance(value, Tensor) else value.parts.memory.shape[2]
 
     # rows from outside
 

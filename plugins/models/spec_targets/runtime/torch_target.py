@@ -137,13 +137,9 @@ class TorchTarget:
         outputs = self._run(asked)
         hold_drafts(batch.parts)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
-        return TargetOutput(
-            outputs["logits"],
-            hidden,
-            outputs.get("final"),
-            None if recurrence is None else recurrence.trace,
-            None if choices is None else choices.read,
-        )
+        trace = None if recurrence is None else recurrence.trace
+        read = None if choices is None else choices.read
+        return TargetOutput(outputs["logits"], hidden, outputs.get("final"), trace, read)
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
         """The outputs of the executor."""
