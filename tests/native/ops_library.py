@@ -53,6 +53,7 @@ Attention = structure(
     gate_stride=S,
     cap=F,
     sinks=P,
+    anchored=I,
 )
 Delta = structure(
     "Delta",
@@ -259,6 +260,7 @@ def attend(
     cap: float = 0.0,
     sinks: np.ndarray | None = None,
     lead: int = 0,
+    anchored: bool = False,
 ) -> np.ndarray:
     """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
 
@@ -268,7 +270,7 @@ def attend(
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
     widths = at(q), heads * kv.key_dim, at(out), stride, at(gate), stride
-    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks))
+    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks), anchored)
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:

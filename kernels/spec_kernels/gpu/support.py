@@ -30,6 +30,8 @@ def misfit(model: Model) -> str | None:
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
+        if isinstance(op, ops.Attend) and op.anchored:
+            return "windows that end at the first row of a block have no GPU kernel"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
         if isinstance(op, ops.ShortConv):

@@ -227,6 +227,7 @@ class Attend:
 
     causal: False lets the rows of one sequence in a batch attend to each other in both directions.
     sinks: float32 [H], a score of each head that takes part in its softmax and has no value, or None.
+    anchored: windows end at the first row of a sequence in a batch, for all of its rows.
     """
 
     q: str
@@ -235,6 +236,7 @@ class Attend:
     layer: int
     causal: bool = True
     sinks: Tensor | None = None
+    anchored: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -291,11 +291,12 @@ class Pass:
         chain = s.rows if s.parents is None or not causal else s.pending
         last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
+        anchor = s.start if op.anchored else None
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(s.base), *s.path(row)], device=keys.device)
             path_rows = keys.index_select(1, path), values.index_select(1, path)
-            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, sinks=sinks))
+            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, None, sinks, anchor))
         return torch.cat(out)
 
     def delta(self, op: ops.Delta) -> None:

@@ -158,6 +158,7 @@ class Lowering:
             op.causal,
             s.cap,
             self.vector(op.sinks),
+            op.anchored,
         )
         self.program.attend(q, gate, out, *numbers)
         return int(gated)

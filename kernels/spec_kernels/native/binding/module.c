@@ -389,12 +389,14 @@ static PyObject *head_linear(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* q, gate or -1, out, layer, heads, kv_heads, dim, window, lead, scale, causal, cap or 0, address of the sinks or 0 */
+/* q, gate or -1, out, layer, heads, kv_heads, dim, window, lead, scale, causal, cap or 0, address of the sinks or 0,
+   anchored */
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
     unsigned long long sinks;
-    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfK", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
-                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKp", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
+                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks,
+                          &made.index))
         return NULL;
     if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_ATTEND);

@@ -79,7 +79,8 @@ int spec_chain(const int32_t *parents, int first, int rows);
    gate: out is multiplied by sigmoid(gate), laid out like out with gate_stride; or NULL.
    window: a row at position p sees only positions above p - window, and those below `lead`; 0: no window.
    cap: scores become cap tanh(score / cap); 0: no cap.
-   sinks: [heads], an additional score of each head, without a value; or NULL. */
+   sinks: [heads], an additional score of each head, without a value; or NULL.
+   anchored: windows of all rows are that of the sequence's first row. */
 typedef struct {
     int32_t heads, window, lead;
     float scale;
@@ -91,6 +92,7 @@ typedef struct {
     size_t gate_stride;
     float cap;
     const float *sinks;
+    int32_t anchored;
 } spec_attention;
 
 /* Scratch bytes that `attend` needs if no sequence of the call has more places (start + rows). */
