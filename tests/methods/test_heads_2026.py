@@ -25,6 +25,8 @@ TOLERANCE = 2e-5
 """Of states, and of logits up to 8; implementations differ by as much."""
 PLAIN, GGUF = "hf", "model-f32.gguf"
 BLOCKS = [
+    ("laguna-dflash", PLAIN, "", {}),
+    ("laguna-dflash", PLAIN, "mlx_vlm.", {"context_norm": False, "anchored": True}),
     ("dspark-deepspec-partial", PLAIN, "", {}),
     ("dspark-renamed", PLAIN, "", {}),
     ("dspark-renamed", GGUF, "", {}),
@@ -42,6 +44,8 @@ BLOCKS = [
     ("nemotron-dspark", GGUF, "", {"tied": False}),
 ]
 """Folder, file, outputs, and fields of the head that differ from what the dialect says."""
+STOOD_IN = ("laguna", "muse_glimmer")
+"""Targets whose own forward these heads do not need."""
 PAIRS = ["eagle3-angelslim", "eagle3-automodel", "eagle3-modelopt", "eagle3-specforge", "eagle3-speculators-0.9"]
 
 
@@ -55,7 +59,7 @@ def target_of(name: str, kernels: str):
     """The target of a folder; of a family that is not read, a small one with its embedding and output matrix."""
     folder = golden(name)
     options = {"dtype": "float32", "cache_dtype": "float32", "device": "cpu", "kernels": kernels}
-    if name != "muse_glimmer":
+    if name not in STOOD_IN:
         return load(folder / GGUF, **options)
     raw = json.loads((folder / "hf" / "config.json").read_text())
     return load(stand_in(load_file(folder / "hf" / "model.safetensors"), raw.get("text_config", raw)), **options)

@@ -84,6 +84,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "architectures": ["MuseGlimmerAssistantModel"], **SIZES, **ROPE, **FLAT, "sliding_window": 16,
         "layer_types": ["sliding_attention", "full_attention"],
     },
+    "blocks Laguna": {
+        "architectures": ["DFlashLagunaForCausalLM"], **SIZES, "gating": "per-head",
+        "num_attention_heads_per_layer": [4, 6], "sliding_windows": [16, None],
+        "dflash_config": {**NESTED, "block_size": 5, "causal": True},
+    },
     "blocks SpecForge DSpark": {
         "architectures": ["DSparkDraftModel"], **SIZES, "block_size": 5, **MARKOV,
         "dflash_config": {**NESTED, "projector_type": "dspark"},

@@ -100,6 +100,7 @@ class Builder:
         value_norm: bool = False,
         query_table: int | None = None,
         own_gates: tuple[Gating, int] | None = None,
+        anchored: bool = False,
     ) -> Iterator[Op]:
         """x + out(attention(rope(norm(q)), rope(norm(k)), v) · f(gate)), without rope if no dimension rotates
 
@@ -108,7 +109,7 @@ class Builder:
         residual: False: the result is ``h``, and ``x`` stays. parts: without ``v`` values are the keys before their
         norm; without both the layer reads what an earlier one has stored. value_norm: values of each head are
         normalised. query_table: of the queries' rotation, where it differs from the keys'. own_gates: f, and rows of
-        ``attn_gate``: one for each head, or for each number; without, f is sigmoid.
+        ``attn_gate``: one for each head, or for each number; without, f is sigmoid. anchored: see ``Attend``.
         """
         shape = self.shape.heads
         yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated)
@@ -121,7 +122,7 @@ class Builder:
         if parts:
             yield from self.store(norms, parts, value_norm)
         scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
-        yield Attend("q", "a", shape, self.layer, causal, scores)
+        yield Attend("q", "a", shape, self.layer, causal, scores, anchored)
         if gated or own_gates is not None:
             yield Gate("a", "gate", "a", "sigmoid" if own_gates is None else own_gates[0])
         yield self.onto("a", "attn_output", (self.shape.width, shape.q_width), residual)

@@ -88,7 +88,8 @@ class Layers:
         self.head, self.device = file.head, getattr(trunk, "device", "cpu")
         source, frequencies = shared_weights(file.source, trunk), file.rotation()
         windows = self.head.windows or (0,) * self.head.layers
-        builders = [Builder(block_shape(self.head, window), source) for window in windows]
+        shapes = [block_shape(self.head, window, i) for i, window in enumerate(windows)]
+        builders = [Builder(shape, source) for shape in shapes]
         self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
         self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
 
@@ -177,6 +178,8 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     for i, builder in enumerate(builders):
         block, residual = builder.at(f"{PREFIX}blk.{i}.", i), not (head.conv_taps or head.post_norms)
         causal, values = bool(head.causal and head.causal[i]), {"parts": parts_of(head), "value_norm": head.post_norms}
+        gates = ("softplus", head.gates_of(i)) if head.gate else None
+        values |= {"own_gates": gates, "anchored": head.anchored}
         attention = block.attention(causal=causal, sinks=head.sinks, residual=residual, **values)
         yield from _around(attention, block, head, "attn")
         yield from _around(block.mlp(head.ff, act=head.act, residual=residual), block, head, "ffn")

@@ -8,6 +8,7 @@ from typing import Any
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads import tensors
+from spec_targets.architectures.heads.dialects import Dialect
 
 CANDIDATES_MAX = 256
 """Tokens that a selector chooses from at most."""
@@ -104,6 +105,33 @@ def selector_facts(source: tensors.HeadTensors, width: int, stated: Mapping[str,
     if width % group:
         raise UsageError(f"{where}: conv_group_size is {group}, its width is {width}", hint=tensors.DAMAGED)
     return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
+
+
+def gate_facts(
+    source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any], dialect: Dialect
+) -> dict[str, Any]:
+    """Gates of attention, and heads of each layer: by the shapes of tensors, and by what the file states without them.
+
+    Raises UsageError for layers of experts, and for heads that are stated otherwise.
+    """
+    if not dialect.gate:
+        return {}
+    kinds = stated.get("mlp_layer_types")
+    if kinds not in (None, ["dense"] * head.layers):
+        fact = f"{head.name}: config.json has mlp_layer_types = {str(kinds)[:60]!r}"
+        raise UsageError(fact, hint="use a head whose layers have one feed-forward each")
+    stored = [(source.shape(f"blk.{i}.attn_q.weight") or (0,))[0] // head.head for i in range(head.layers)]
+    listed = stated.get("num_attention_heads_per_layer")
+    if listed not in (None, stored):
+        fact = f"{head.name}: num_attention_heads_per_layer is {str(listed)[:60]!r}, its queries have {stored} heads"
+        raise UsageError(fact, hint=tensors.DAMAGED)
+    if any(count < 1 or count % head.kv_heads for count in stored):
+        fact = f"{head.name}: its layers have {stored} attention heads, multiples of {head.kv_heads} were needed"
+        raise UsageError(fact, hint=tensors.DAMAGED)
+    gates = source.shape("blk.0.attn_gate.weight")
+    each = gates is not None and gates[0] == stored[0] * head.head != stored[0]
+    gate = "" if gates is None and not stated.get("gating") else "numbers" if each else "heads"
+    return {"gate": gate, "query_heads": tuple(stored) if set(stored) != {head.heads} else ()}
 
 
 def _check_size(where: str, name: str, value: Any, good: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ class Dialect:
     window. context_norm: rows of committed positions pass each layer's norm.
     anchored: the row of the last committed token predicts, where the file does not say. two_way: rows of a block attend
     in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the
-    output matrix, not a normed state that is fed back.
+    output matrix, not a normed state that is fed back. gate: the function of gates of its attention.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Dialect:
     anchored: bool = False
     two_way: bool = False
     norm_output_is_last_norm: bool = False
+    gate: Literal["", "softplus"] = ""
 
     def matches(self, raw: Mapping[str, Any], names: Collection[str]) -> bool:
         """Whether a config and names of tensors are of this dialect."""
@@ -169,6 +170,21 @@ BLOCKS = (
         ),
     ),
     Dialect(
+        "Laguna",
+        classes=("DFlashLagunaForCausalLM",),
+        ids=(*OUT_IDS, (AUX, "inputs")),
+        output="target",
+        nested=("dflash_config",),
+        context_norm=True,
+        gate="softplus",
+        reads=(
+            "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "intermediate_size", "rms_norm_eps", "rope_theta", "vocab_size", "dflash_config.block_size",
+            "dflash_config.mask_token_id", "dflash_config.target_layer_ids", "dflash_config.causal", "sliding_windows",
+            "num_attention_heads_per_layer",
+        ),
+    ),
+    Dialect(
         "DeepSpec, Gemma 4",
         classes=("Gemma4DSparkModel",),
         ids=OUT_IDS,
@@ -244,7 +260,6 @@ of ``spec train``."""
 NOT_READ = {
     "DSpineDraftModel": "DSpine: its layers pass messages between positions",
     "LiLiCorrDraftModel": "LiLiCorr: two layers of its own choose a path of candidates",
-    "DFlashLagunaForCausalLM": "Laguna's DFlash: its attention has gates of softplus",
 }
 """Heads that are refused by name, and why."""
 PEAGLE = "P-EAGLE: it drafts all positions in parallel from a vector of its own"

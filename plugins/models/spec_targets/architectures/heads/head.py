@@ -52,9 +52,11 @@ class Head:
     logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings.
     scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
     attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
-    layer (Gemma 4). own_values: without, values are the keys before their norm.
-    windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
-    only to earlier ones.
+    layer (Gemma 4). own_values: without, values are the keys before their norm. gate: what the output of attention
+    heads, or each of its numbers, is multiplied by softplus of. query_heads: attention heads of each layer, where they
+    differ.
+    windows: per layer how many positions back it attends, 0 for all. anchored: rows of a block have the window of its
+    first. causal: per layer whether rows of the block attend only to earlier ones.
     """
 
     kind: HeadKind
@@ -116,6 +118,9 @@ class Head:
     act: Literal["silu", "gelu"] = "silu"
     post_norms: bool = False
     own_values: bool = True
+    gate: Literal["", "heads", "numbers"] = ""
+    query_heads: tuple[int, ...] = ()
+    anchored: bool = False
     windows: tuple[int, ...] = ()
     causal: tuple[bool, ...] = ()
 
@@ -156,6 +161,14 @@ class Head:
             family=self.kind,
         )
 
+    def heads_of(self, layer: int) -> int:
+        """Attention heads of a layer."""
+        return self.query_heads[layer] if self.query_heads else self.heads
+
+    def gates_of(self, layer: int) -> int:
+        """Rows of the matrix of a layer's gates, 0 without gates."""
+        return self.heads_of(layer) * {"": 0, "heads": 1, "numbers": self.head}[self.gate]
+
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
         return rope_frequencies(self.rotary or self.head, self.rope_base, self.scaling, self.divisors)
@@ -194,7 +207,8 @@ class Head:
 
     def _block_shapes(self, i: int) -> Shapes:
         paired = self.kind == "eagle3" and i == 0
-        q, kv, read = self.heads * self.head, self.kv_heads * self.head, self.width * (2 if paired else 1)
+        heads = self.heads_of(i)
+        q, kv, read = heads * self.head, self.kv_heads * self.head, self.width * (2 if paired else 1)
         shapes: Shapes = {
             "attn_norm.weight": (self.width,),
             "attn_q.weight": (q, read),
@@ -212,7 +226,8 @@ class Head:
             shapes |= {"post_attention_norm.weight": (self.width,), "post_ffw_norm.weight": (self.width,)}
             shapes |= {"layer_output_scale.weight": (1,)}
         shapes |= {"attn_norm_2.weight": (self.width,)} if paired else {}
-        shapes |= {"attn_sinks.weight": (self.heads,)} if self.sinks else {}
+        shapes |= {"attn_sinks.weight": (heads,)} if self.sinks else {}
+        shapes |= {"attn_gate.weight": (self.gates_of(i), self.width)} if self.gate else {}
         shapes |= {"attn_q_norm.weight": (self.head,), "attn_k_norm.weight": (self.head,)} if self.qk_norm else {}
         shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biases else {}
         for part in ("attn", "ffn") if self.conv_taps else ():

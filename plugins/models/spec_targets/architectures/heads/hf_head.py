@@ -59,6 +59,7 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     sizes = stated_sizes(hf_options.gemma4_sizes(values, name) if gemma4 else values, source, gemma4)
     arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
     config = sizes.config(arch, _vocab_of(source))
+    source.split_fused(config.kv_heads * config.head)
     dialect = dialect_of(raw, set(source.names()), kind != "eagle3")
     common = _common(raw, sizes, config, source, kind, dialect)
     finish = hf_options.pair_fields if kind == "eagle3" else hf_options.block_fields

@@ -10,7 +10,13 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.gemma4 import heads_by_kind
-from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.block_facts import (
+    block_facts,
+    gate_facts,
+    layer_ids,
+    selector_facts,
+    sequential_facts,
+)
 from spec_targets.architectures.heads.dialects import Dialect, Reading, value_at
 from spec_targets.architectures.heads.head import Head
 from spec_targets.architectures.heads.names import GEMMA4
@@ -131,6 +137,7 @@ def block_fields(
         certain=True,
         repairs=(*head.repairs, *note),
         fc_norm=source.shape("input_norm.0.weight") is not None,
+        **gate_facts(source, head, {**sizes, **options}, dialect),
         **_gemma4_layers(head, source) if gemma4 else _factors({**sizes, **options}, head),
         anchor=_samples_from_anchor(options, head, dialect),
         **{**facts, "causal": _causal(options, windows, head.name, dialect)},
@@ -194,10 +201,23 @@ def _windows(
             else []
         )
         return (window,) * head.layers, note
+    if sizes.get("sliding_windows") is not None:
+        return _listed_windows(sizes["sliding_windows"], head), []
     if "sliding_attention" not in kinds:
         return (0,) * head.layers, []
     window = _positive(sizes, "sliding_window", head.name) + dialect.wide
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds), []
+
+
+def _listed_windows(listed: Any, head: Head) -> tuple[int, ...]:
+    """A window for each layer; 0 and null are full attention."""
+    good = isinstance(listed, list) and len(listed) == head.layers
+    if not good or not all(w is None or (type(w) is int and w >= 0) for w in listed):
+        raise UsageError(
+            f"{head.name}: config.json has sliding_windows = {str(listed)[:60]!r}",
+            hint=f"a number of positions, or null, for each of {head.layers} layers is needed",
+        )
+    return tuple(w or 0 for w in listed)
 
 
 def _positive(options: Mapping[str, Any], key: str, name: str) -> int:

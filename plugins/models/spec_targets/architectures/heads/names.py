@@ -57,12 +57,13 @@ LAYER = {
     "self_attn.o_proj.bias": "attn_output.bias",
     "self_attn.attention_sink_bias": "attn_sinks.weight",
     "self_attn.sinks": "attn_sinks.weight",
+    "self_attn.g_proj.weight": "attn_gate.weight",
     "self_attn.q_norm.weight": "attn_q_norm.weight",
     "self_attn.k_norm.weight": "attn_k_norm.weight",
     "mlp.gate_proj.weight": "ffn_gate.weight",
     "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight",
-} | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias")}
+} | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in (*"qkv", "qkv") for kind in ("weight", "bias")}
 POST_NORMS = LAYER | {
     "post_attention_layernorm.weight": "post_attention_norm.weight",
     "pre_feedforward_layernorm.weight": "ffn_norm.weight",
@@ -90,7 +91,7 @@ def our_name(name: str, layer: Mapping[str, str] = LAYER) -> str:
         return NAMES[name]
     if match := re.fullmatch(r"(?:midlayer|layers\.([0-9]{1,9}))\.(.+)", name):
         return f"blk.{int(match[1] or 0)}.{layer.get(match[2], match[2])}"
-    if match := re.fullmatch(r"fc_norm\.([0-9]{1,9})\.weight", name):
+    if match := re.fullmatch(r"(?:fc_norm|aux_hidden_norms)\.([0-9]{1,9})\.weight", name):
         return f"input_norm.{match[1]}.weight"
     if (stem := name.removesuffix(".weight")) in OLD_NORMS:
         return f"input_norm.{OLD_NORMS[stem]}.weight"

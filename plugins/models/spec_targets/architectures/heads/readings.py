@@ -118,3 +118,6 @@ def _rows(head: Any) -> Iterator[HeadReading]:
     causal = any(head.causal)
     name = "both directions" if causal else "earlier rows alone"
     yield HeadReading(f"rows of a block attend to {name}", MASK, {"causal": not causal})
+    if any(head.windows):
+        name = "each row has a window of its own" if head.anchored else "all rows have the window of the first"
+        yield HeadReading(f"{name} in a block", MASK, {"anchored": not head.anchored})
