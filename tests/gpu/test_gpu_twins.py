@@ -66,7 +66,7 @@ def test_rows_are_combined(function, indexed):
 
 
 @pytest.mark.parametrize("gates", [1, 5, 40])
-@pytest.mark.parametrize("function", ["sigmoid", "silu", "softplus"])
+@pytest.mark.parametrize("function", ["sigmoid", "silu", "softplus", "identity"])
 def test_a_gate_of_fewer_columns_applies_to_parts_of_a_row(function, gates):
     x, gate = randn(5, 40), 20 * randn(5, gates)
     outs = torch.empty(5, 40, device=DEVICE), torch.empty(5, 40, device=DEVICE)

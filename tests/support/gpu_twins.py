@@ -193,6 +193,7 @@ def naive_combine_rows(
         "add": lambda: rows + other,
         "sigmoid": lambda: rows * other.sigmoid(),
         "silu": lambda: rows * other * other.sigmoid(),
+        "identity": lambda: rows * other,
         "softplus": lambda: rows * torch.nn.functional.softplus(other),
         "cap": lambda: (rows / scale).tanh() * scale,
     }

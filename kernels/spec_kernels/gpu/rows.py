@@ -15,7 +15,7 @@ from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previou
 from spec_kernels.ops.device_function import device_function
 
 Function = Literal[
-    "copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu", "relu_glu", "softplus"
+    "copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu", "relu_glu", "softplus", "identity"
 ]
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
 BLOCK = 1024
@@ -32,7 +32,7 @@ def combine_rows(
 ) -> None:
     """out = f(x, y) for every row of ``out``.
 
-    copy: x · scale; add: x + y; sigmoid, silu, softplus: x · f(y); cap: scale · tanh(x / scale); *_glu: see
+    copy: x · scale; add: x + y; sigmoid, silu, softplus, identity: x · f(y); cap: scale · tanh(x / scale); *_glu: see
     ``Activation``, x is the gate and y is up.
 
     :param out: [R, W], rows may be strided. :param x: [*, W], float. :param y: [*, W], or [*, G]: one number for each
@@ -108,6 +108,8 @@ def _combine_rows(
             value = a * b * sigmoid(b)
         elif FUNCTION == 9:
             value = a * softplus(b)
+        elif FUNCTION == 10:
+            value = a * b
         else:
             value = activate(a, b, FUNCTION)
     tl.store(out + row * out_stride + column, value.to(out.dtype.element_ty), real)

@@ -44,6 +44,8 @@ def misfit(model: Model) -> str | None:
             return "convolutions over the rows of a block have no GPU kernel"
         if isinstance(op, ops.Columns) or (isinstance(op, ops.Add) and op.scale != 1.0):
             return "columns of a value and scaled sums have no GPU kernel"
+        if isinstance(op, ops.AddRelative):
+            return "sums relative to the size of a row have no GPU kernel"
         if isinstance(op, ops.AddRows):
             return "rows that are added behind a layer have no GPU kernel"
         if isinstance(op, ops.Clusters):

@@ -57,7 +57,11 @@ def _tile(
     for i in range(0, end, PLACES):
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
-        before = (places <= (own if anchor is None else anchor) - shape.window) & (places >= shape.lead) if shape.window else False
+        before = (
+            (places <= (own if anchor is None else anchor) - shape.window) & (places >= shape.lead)
+            if shape.window
+            else False
+        )
         hidden = (places > most_seen) | before
         scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]

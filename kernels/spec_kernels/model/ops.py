@@ -24,7 +24,7 @@ Activation = Literal["silu", "gelu", "clamped", "relu"]
 """silu(g) · u, gelu(g) · u by the tanh formula, min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1), or
 max(g, 0) · u."""
 
-Gating = Literal["sigmoid", "silu", "softplus"]
+Gating = Literal["sigmoid", "silu", "softplus", "identity"]
 """The function of a gate; softplus(g) = log(1 + e^g)."""
 
 
@@ -141,6 +141,14 @@ class Add:
 
 
 @dataclass(frozen=True, eq=False)
+class AddRelative:
+    """x = x + sqrt(mean(x²)) · y, in place, for each row"""
+
+    x: str
+    y: str
+
+
+@dataclass(frozen=True, eq=False)
 class Scale:
     """x = x · by, in place."""
 
@@ -187,12 +195,12 @@ class BlockConv:
     """out[r] = sum over t of x[r - t] · (base[t] + kernel[r, t, group of the channel]), t = 0 ... T - 1.
 
     A causal convolution over a sequence's rows in this batch, which are a chain; zero before the first. Channels of
-    neighbouring groups of equal size share what ``kernel``, rows [R, T · groups], adds.
+    neighbouring groups of equal size share what ``kernel``, rows [R, T · groups], adds; None adds nothing.
     base: float32 [T, width]
     """
 
     x: str
-    kernel: str
+    kernel: str | None
     out: str
     base: Tensor
 
@@ -369,7 +377,7 @@ class Tap:
 RecurrentOp = Delta | Scan | ShortConv
 """Operations that keep a state of each sequence."""
 Op = (
-    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | Scale | SoftCap | Concat | Columns | AddRows
+    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | AddRelative | Scale | SoftCap | Concat | Columns | AddRows
     | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 

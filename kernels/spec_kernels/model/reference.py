@@ -30,7 +30,7 @@ from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.rms_norm import rms_norm
 
-GATES = {"sigmoid": sigmoid, "silu": silu, "softplus": softplus}
+GATES = {"sigmoid": sigmoid, "silu": silu, "softplus": softplus, "identity": lambda gates: gates}
 
 
 class Reference:
@@ -225,6 +225,11 @@ class Pass:
         total = self[op.x] + self[op.y]
         self.values[op.out] = total if op.scale == 1.0 else total * op.scale
 
+    def addrelative(self, op: ops.AddRelative) -> None:
+        x = self[op.x].float()
+        sizes = x.square().mean(-1, keepdim=True).sqrt()
+        self.values[op.x] = (x + sizes * self[op.y].float()).to(self.of.dtype)
+
     def scale(self, op: ops.Scale) -> None:
         self.values[op.x] = self[op.x] * op.by
 
@@ -233,8 +238,11 @@ class Pass:
 
     def blockconv(self, op: ops.BlockConv) -> None:
         x, base = self[op.x], self.of.here(op.base).to(self[op.x].dtype)
-        taps, groups = len(base), self[op.kernel].shape[1] // len(base)
-        added = self[op.kernel].view(len(x), taps, groups).repeat_interleave(x.shape[1] // groups, 2)
+        taps = len(base)
+        added = torch.zeros(1, taps, 1).to(x).expand(len(x), taps, 1)
+        if op.kernel is not None:
+            kernel = self[op.kernel].view(len(x), taps, -1)
+            added = kernel.repeat_interleave(x.shape[1] // kernel.shape[2], 2)
         out = torch.zeros_like(x)
         for s in self.batch.sequences:
             for tap in range(min(taps, s.rows)):

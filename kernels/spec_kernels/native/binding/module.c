@@ -254,6 +254,15 @@ static PyObject *add(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* x, y, width */
+static PyObject *add_relative(PyObject *self, PyObject *args) {
+    int x, y, width;
+    if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_ADD_RELATIVE);
+    if (op) op->x = x, op->y = y, op->width = width;
+    return none_or_error(op);
+}
+
 /* x, out, first column, width */
 static PyObject *columns(PyObject *self, PyObject *args) {
     int x, out, start, width;
@@ -306,7 +315,7 @@ static PyObject *gated_norm(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, kernel, out, width, taps, groups, address of the base [taps, width] */
+/* x, kernel or -1, out, width, taps, groups, address of the base [taps, width] */
 static PyObject *block_conv(PyObject *self, PyObject *args) {
     int x, y, out, width, taps, groups;
     unsigned long long base;
@@ -556,6 +565,7 @@ static PyMethodDef methods[] = {
     {"scale", scale, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
+    {"add_relative", add_relative, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
     {"clusters", clusters, METH_VARARGS, NULL},

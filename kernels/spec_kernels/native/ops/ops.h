@@ -25,7 +25,7 @@ called from any number of threads at once, as long as no two calls write the sam
 #define SPEC_MAX_TOP 64   /* max experts per row */
 
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
-enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH };
+enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH, SPEC_IDENTITY };
 
 /* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1);
    max(g, 0) u */

@@ -54,6 +54,7 @@ enum spec_kind {
     SPEC_MULTIPLY,
     SPEC_GLU,
     SPEC_ADD,
+    SPEC_ADD_RELATIVE,
     SPEC_SCALE,
     SPEC_SOFTCAP,
     SPEC_GATED_NORM,

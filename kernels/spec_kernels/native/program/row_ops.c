@@ -1,6 +1,7 @@
 /* Row-wise operations: consecutive operations run on a group of rows, one after another. */
 #include "program.h"
 
+#include <math.h>
 #include <string.h>
 
 static void embed(spec_program *p, const spec_op *op, int first, int rows) {
@@ -88,6 +89,16 @@ static void add(spec_program *p, const spec_op *op, int first, int rows) {
     for (int r = first; op->scale != 1.0f && r < first + rows; r++) {
         float *out = spec_rows_of(p, op->out, r);
         for (int i = 0; i < op->width; i++) out[i] *= op->scale;
+    }
+}
+
+/* x += sqrt(mean(x^2)) y */
+static void add_relative(spec_program *p, const spec_op *op, int first, int rows) {
+    for (int r = first; r < first + rows; r++) {
+        float *x = spec_rows_of(p, op->x, r), sum, size;
+        p->ops_table->dot(x, 0, x, 0, 1, op->width, &sum);
+        size = sqrtf(sum / (float)op->width);
+        p->ops_table->add(x, 0, spec_rows_of(p, op->y, r), 0, &size, 1, op->width);
     }
 }
 
@@ -196,6 +207,7 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
                     rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
         break;
     case SPEC_ADD: add(p, op, first, rows); break;
+    case SPEC_ADD_RELATIVE: add_relative(p, op, first, rows); break;
     case SPEC_SOFTCAP: t->softcap(spec_rows_of(p, op->x, first), v[op->x].stride, rows, op->width, op->cap); break;
     case SPEC_GATED_NORM:
         t->gated_norm(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
