@@ -30,6 +30,8 @@ BLOCKS = [
     ("dspark-deepspec-partial", PLAIN, "", {}),
     ("dspark-renamed", PLAIN, "", {}),
     ("dspark-renamed", GGUF, "", {}),
+    ("dspine", PLAIN, "", {}),
+    ("lilicorr", PLAIN, "", {}),
     ("muse-dflash", PLAIN, "", {}),
     ("muse-dflash", PLAIN, "window_minus_1.", {"windows": (16, 16)}),
     ("muse-dflash", GGUF, "window_minus_1.", {}),
@@ -118,17 +120,39 @@ def check_block(file, target, of, prefix: str) -> None:
     context.token = before = int(of["id_last"])
     (rows,), (states,) = layers.blocks([context], [layers.longest])
     tokens, logits = [], []
-    for row, state in zip(rows, states, strict=True):
+    read = sequential.read_block(rows, states, context.feature)
+    for row, state in zip(rows, read, strict=True):
         [after] = sequential.follow([(before, row, state)])
         before = int(after.logits.argmax())
         tokens.append(before)
         logits.append(after.logits)
 
     assert tokens == expected["draft_tokens"].tolist()
-    assert (states - expected["block_hidden"][-len(states) :]).abs().max() <= TOLERANCE
-    assert (torch.stack(logits) - expected["draft_logits"]).abs().max() <= bound(expected["draft_logits"])
+    known = expected["pre_injection" if file.head.transfer else "block_hidden"]
+    assert (states - known[-len(states) :]).abs().max() <= TOLERANCE
+    if "draft_scores" in expected:
+        scores = torch.stack(logits).gather(1, expected["candidate_ids"])
+        assert (scores - expected["draft_scores"]).abs().max() <= bound(expected["draft_scores"])
+        assert (torch.stack(logits) > -torch.inf).sum() == scores.numel()
+        check_pairs(sequential, rows, read, expected)
+    else:
+        assert (torch.stack(logits) - expected["draft_logits"]).abs().max() <= bound(expected["draft_logits"])
     if not prefix and "base_logits" in expected:
         assert (rows - expected["base_logits"]).abs().max() <= bound(expected["base_logits"])
+
+
+def check_pairs(sequential, rows, read, expected) -> None:
+    """Scores of every candidate after every candidate of the row before."""
+    candidates, last = expected["candidate_ids"], int(expected["id_last"])
+    before = torch.cat([torch.full_like(candidates[:1], last), candidates[:-1]])
+    if "pair_scores" in expected:
+        known = torch.cat([expected["start_scores"].expand_as(expected["pair_scores"][:1]), expected["pair_scores"]])
+    else:
+        known = expected["transition_scores"]
+    for slot, (row, state) in enumerate(zip(rows, read, strict=True)):
+        after = sequential.follow([(token, row, state) for token in before[slot].tolist()])
+        scores = torch.stack([one.logits for one in after])[:, candidates[slot]]
+        assert (scores - known[slot]).abs().max() <= bound(known)
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])

@@ -377,8 +377,8 @@ class Tap:
 RecurrentOp = Delta | Scan | ShortConv
 """Operations that keep a state of each sequence."""
 Op = (
-    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | AddRelative | Scale | SoftCap | Concat | Columns | AddRows
-    | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
+    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | AddRelative | Scale | SoftCap | Concat | Columns
+    | AddRows | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ static void rank_clusters(const float *scores, int count, int used, int *best) {
 static void clusters(spec_program *p, const spec_op *op) {
     const spec_qrows *qrows = &p->qrows[op->qrows];
     const spec_weight *w = &op->weights[0];
-    int best[SPEC_MAX_TOP], size = w->n / op->heads;
+    int best[SPEC_MAX_CLUSTERS], size = w->n / op->heads;
     float *y = (float *)p->scratch[0];
     for (int r = 0; r < p->left; r++) {
         int in_group = r % SPEC_GROUP, rows = spec_min(SPEC_GROUP, p->left - (r - in_group));

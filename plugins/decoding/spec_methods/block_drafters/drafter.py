@@ -139,7 +139,7 @@ class BlockDrafter:
         rows, states = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
         step.report_cost(forwards=1, rows=sum(b.budget + self.layers.known_rows for b in blocks))
         for block, logits, hidden in zip(blocks, rows, states, strict=True):
-            block.rows, block.states = logits, hidden
+            block.rows, block.states = logits, self.sequential.read_block(logits, hidden, block.context.feature)
         self._fill_chains(step, [block for block in blocks if not block.branches])
         for block in blocks:
             if draft := self._tree(step, block) if block.branches else self._drafter.finish(block):

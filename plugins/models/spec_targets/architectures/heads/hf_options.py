@@ -16,9 +16,11 @@ from spec_targets.architectures.heads.block_facts import (
     layer_ids,
     selector_facts,
     sequential_facts,
+    transfer_facts,
 )
 from spec_targets.architectures.heads.dialects import Dialect, Reading, value_at
 from spec_targets.architectures.heads.head import Head
+from spec_targets.architectures.heads.lattice import lattice_facts
 from spec_targets.architectures.heads.names import GEMMA4
 from spec_targets.architectures.heads.tensors import HeadTensors
 from spec_targets.architectures.values import read_float
@@ -28,6 +30,7 @@ NEUTRAL_PAIRS: dict[str, Any] = NEUTRAL | {
     "output_multiplier": 1.0, "final_logit_softcapping": 0.0, "input_embedding_scale": 1.0, "use_swa": False,
     "sample_from_anchor": False, "rope_is_neox_style": True,
 }  # fmt: skip
+NEUTRAL_TRANSFER = NEUTRAL | {"output_multiplier": 1.0, "final_logit_softcapping": 0.0}
 """Options with their neutral value; other values are not supported."""
 GEMMA4_NEUTRAL: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0,
@@ -123,7 +126,7 @@ def block_fields(
     """A head of blocks. Raises UsageError for what is not supported."""
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     gemma4 = is_gemma4(raw)
-    _check_neutral({**sizes, **options}, head.name, NEUTRAL)
+    _check_neutral({**sizes, **options}, head.name, NEUTRAL_TRANSFER if head.kind == "dspine" else NEUTRAL)
     if options.get("rope_is_neox_style") is not None and not flag(options, "rope_is_neox_style", head.name):
         source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _ids(raw, dialect, head.name)
@@ -143,6 +146,8 @@ def block_fields(
         **{**facts, "causal": _causal(options, windows, head.name, dialect)},
         **sequential_facts(source, head.name, options.get("markov_rank")),
         **selector_facts(source, head.width, options, head.name),
+        **(transfer_facts(source, raw.get("dspine_config"), head.name) if head.kind == "dspine" else {}),
+        **(lattice_facts(source, head, options) if head.kind == "lilicorr" else {}),
     )
 
 
@@ -232,4 +237,4 @@ def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str, dia
     if dialect.two_way or flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
     causal = next((flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
-    return tuple(bool(w) if causal is None else causal for w in windows)
+    return tuple(dialect.causal or bool(w) if causal is None else causal for w in windows)

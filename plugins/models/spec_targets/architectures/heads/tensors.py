@@ -8,7 +8,7 @@ The norm before ``fc`` is ``input_norm.weight`` over all hidden states together 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -184,6 +184,14 @@ def _problem_of(ids: Tensor, vocab: int) -> str | None:
     if low < 0 or (vocab and high >= vocab):
         return f"'d2t' maps to token {low if low < 0 else high}, the vocabulary is 0 to {vocab - 1}"
     return None if len(ids.unique()) == len(ids) else "'d2t' maps two rows to one token"
+
+
+def stated_number(stated: Mapping[str, Any], key: str, where: str) -> float:
+    """A positive number of a config. Raises UsageError for anything else."""
+    value = stated.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise UsageError(f"{where}: {key} is {repr(value)[:40]}, a positive number was needed", hint=DAMAGED)
+    return float(value)
 
 
 def halves(rows: Tensor, heads: int) -> Tensor:
