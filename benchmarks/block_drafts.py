@@ -6,7 +6,7 @@ qwen3-4b: five layers of Qwen3-4B's shape and blocks of 8; pico: two of width 12
 layer of the same shape; embedding and output matrix are the target's. Every draft is as long as its block allows.
 
 forward: of the block. a token: of the sequential part, from rows to a draft; share: of the forward. draft: the whole
-hook. ``one call``: chains, or trees with ``--width``, whose tokens are chosen in one native call; ``token by token``: in
+hook. ``one call``: chains, or trees with ``--width``, whose tokens a native call chooses; ``token by token``: in
 Python. Both take turns; medians of processor time over all drafts but the first of each turn.
 """
 

@@ -111,7 +111,6 @@ FAULTS: dict[str, tuple[Any, Any, str]] = {
 """A change of the config, one of the tensors, and the cause that explains it."""
 BLOCK_FAULTS: dict[str, tuple[Any, Any, str]] = {
     "the last token's row predicts": (lambda raw: raw.update(sample_from_anchor=True), None, "shifted hidden states"),
-    "rows see earlier ones alone": (lambda raw: raw.update(is_causal=True), None, "attention mask"),
 }
 """Faults of heads that fill blocks alone."""
 

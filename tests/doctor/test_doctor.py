@@ -8,9 +8,9 @@ import pytest
 import torch
 from spec_doctor.acceptance import Texts
 from spec_doctor.command import doctor
-from spec_doctor.diagnosis import diagnose, is_mapped_wrongly
+from spec_doctor.diagnosis import Tried, diagnose, is_mapped_wrongly
 from spec_doctor.fix import write_fixed
-from spec_doctor.scores import Score, acceptance_of, difference_of, score_reading, write_references
+from spec_doctor.scores import Difference, Score, acceptance_of, difference_of, score_reading, write_references
 from spec_doctor.texts import TEXTS
 
 from spec_core import UsageError, load
@@ -144,7 +144,7 @@ def test_scores_of_a_reading_are_those_of_every_position(target):
     assert {at for _, at in scores} == {1, 2, 3, 4, 5} or {at for _, at in scores} == {1, 2, 3, 4}
     assert all(0 <= score.chance <= 2 and score.accepted <= score.tested <= 2 for score in scores.values())
     same = difference_of(scores, scores)
-    assert (same.ratio, same.errors, same.accepted) == (1.0, 0.0, 0.0)
+    assert (same.ratio, same.errors, same.accepted, same.accepted_ratio) == (1.0, 0.0, 0.0, 1.0)
     acceptance = acceptance_of(scores, 2)
     assert acceptance.tested[0] == len(scores) and acceptance.tested[1] == acceptance.accepted[0]
 
@@ -162,3 +162,9 @@ def test_a_map_of_another_order_is_seen_in_the_tokens():
     assert not is_mapped_wrongly(*score_pairs([(n, n) for n in numbers]))
     assert not is_mapped_wrongly(*score_pairs([(n, (n * 7 + i) % 97) for i, n in enumerate(numbers)]))
     assert not is_mapped_wrongly(*score_pairs([(1, 5)] * 200))
+
+
+@pytest.mark.parametrize(("ratio", "better"), [(1.1, False), (1.19, False), (1.21, True), (3.0, True)])
+def test_a_reading_that_helps_a_young_head_a_little_is_not_the_right_one(ratio, better):
+    """Differences of heads that trained for seconds, in which chance has no part."""
+    assert Tried(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio)).is_better == better
