@@ -15,6 +15,7 @@ from spec_doctor.texts import TEXTS
 
 from spec_core import UsageError, load
 from tests.doctor.planted import LAYOUTS, faults_of, plant, write_healthy
+from tests.support.small_heads import directory, edit_tensors, tiny_target
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_scores_of_a_reading_are_those_of_every_position(target):
     assert {at for _, at in scores} == {1, 2, 3, 4, 5} or {at for _, at in scores} == {1, 2, 3, 4}
     assert all(0 <= score.chance <= 2 and score.accepted <= score.tested <= 2 for score in scores.values())
     same = difference_of(scores, scores)
-    assert (same.ratio, same.errors, same.accepted, same.accepted_ratio) == (1.0, 0.0, 0.0, 1.0)
+    assert (same.ratio, same.errors, same.accepted, same.accepted_ratio, same.first) == (1.0, 0.0, 0.0, 1.0, 0.0)
     acceptance = acceptance_of(scores, 2)
     assert acceptance.tested[0] == len(scores) and acceptance.tested[1] == acceptance.accepted[0]
 
@@ -164,7 +165,21 @@ def test_a_map_of_another_order_is_seen_in_the_tokens():
     assert not is_mapped_wrongly(*score_pairs([(1, 5)] * 200))
 
 
-@pytest.mark.parametrize(("ratio", "better"), [(1.1, False), (1.19, False), (1.21, True), (3.0, True)])
-def test_a_reading_that_helps_a_young_head_a_little_is_not_the_right_one(ratio, better):
-    """Differences of heads that trained for seconds, in which chance has no part."""
-    assert Tried(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio)).is_better == better
+@pytest.mark.parametrize(
+    ("ratio", "first", "better"), [(1.1, 0.0, False), (1.19, -0.02, False), (1.21, 0.0, True), (1.1, 0.03, True)]
+)
+def test_a_reading_that_only_helps_later_tokens_has_to_help_much(ratio, first, better):
+    """Heads that trained for seconds go on better in readings that they were not trained in."""
+    assert Tried(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio, first)).is_better == better
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_norms_are_only_read_plus_1_where_they_are_small(small, tmp_path):
+    path = directory(tmp_path, "dflash", "z-lab")
+    edit_tensors(
+        path, lambda named: named.update({n: t - small for n, t in named.items() if n.endswith("norm.weight")})
+    )
+    target = tiny_target(weights=False)
+    names = [reading.name for reading in load(path, weights=False).readings(target)]
+
+    assert ("norms stored without 1" in names) == small
