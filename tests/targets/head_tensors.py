@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from spec_targets.architectures.heads.lattice import Lattice
 from torch import Tensor
 
 
@@ -85,6 +86,19 @@ def _blocks(c: dict[str, Any]) -> dict[str, Tensor]:
         named |= {f"layers.{i}.self_attn.{x}_norm.weight": torch.ones(head) for x in "qk"}
     if c.get("gating"):
         named |= {f"aux_hidden_norms.{i}.weight": torch.ones(width) for i in range(taps)}
+    if "dspine_config" in c:
+        rank, size = (c["dspine_config"][key] for key in ("transfer_rank", "message_size"))
+        named |= {"transfer_codes": random(c["vocab_size"], rank), "injection.bias": random(size)}
+        parts = ("message", "receiver_gate", "predecessor_gate")
+        named |= {f"injection.{part}.weight": random(size, rank) for part in parts}
+        for i in range(c["num_hidden_layers"]):
+            named |= {f"injection.readouts.{i}.weight": random(rank, width)}
+            named |= {f"injection.writes.{i}.weight": random(width, size)}
+    if heads := options.get("lilicorr_num_heads"):
+        own, factors = options["lilicorr_hidden_size"] or width, options["lilicorr_factor_dim"]
+        lattice = Lattice(own, options["lilicorr_num_layers"], heads, 2 * own, factors, 1e-6, 1.0)
+        shapes = lattice.tensor_shapes(width, c["block_size"], options["lilicorr_candidate_topk"])
+        named |= {name: random(*shape) for name, shape in shapes.items()}
     if rank := options.get("markov_rank"):
         named |= {f"markov_head.markov_w{i}.weight": random(c["vocab_size"], rank) for i in (1, 2)}
         if options.get("enable_confidence_head"):
