@@ -6,8 +6,8 @@ qwen3-4b: five layers of Qwen3-4B's shape and blocks of 8; pico: two of width 12
 layer of the same shape; embedding and output matrix are the target's. Every draft is as long as its block allows.
 
 forward: of the block. a token: of the sequential part, from rows to a draft; share: of the forward. draft: the whole
-hook. ``one call``: chains whose tokens are chosen in one native call, where the kind has that; ``token by token``: in
-Python. Both take turns; medians over all drafts but the first of each turn.
+hook. ``one call``: chains, or trees with ``--width``, whose tokens a native call chooses; ``token by token``: in
+Python. Both take turns; medians of processor time over all drafts but the first of each turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import zlib
 from collections import defaultdict
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 from unittest import mock
 
@@ -33,6 +33,7 @@ call_before_torch()
 import torch  # noqa: E402
 from spec_kernels.native import instruction_sets  # noqa: E402
 from spec_methods.block_drafters import drafter  # noqa: E402
+from spec_methods.block_drafters.trees import BlockTree  # noqa: E402
 from spec_targets.architectures.config import Config  # noqa: E402
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.heads.head import Head  # noqa: E402
@@ -54,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "dflash": {},
     "dspark": {"anchor": True, "markov": True, "confidence": True},
     "dflash2": {"conv_taps": 2, "conv_groups": 16, "selector": True, "candidates": 8},
+    "dspine": {"transfer": True, "message": 128, "candidates": 8},
 }
 
 
@@ -96,7 +98,7 @@ def numbers(name: str) -> torch.Generator:
 def head_of(kind: str, shape: DenseShape, rank: int) -> Head:
     """A head of this kind with sizes of a model. rank: of its sequential part."""
     facts = dict(KINDS[kind])
-    facts |= {part: rank for part in ("markov", "selector") if facts.get(part)}
+    facts |= {part: rank for part in ("markov", "selector", "transfer") if facts.get(part)}
     if facts.get("confidence"):
         facts["confidence"] = shape.width + rank
     return Head(
@@ -124,9 +126,9 @@ def time_calls(owner: Any, name: str, seconds: dict[str, list[float]]) -> Any:
 
     @functools.wraps(method)
     def call(*args: Any, **more: Any) -> Any:
-        start = perf_counter()
+        start = process_time()
         result = method(*args, **more)
-        seconds[name].append(perf_counter() - start)
+        seconds[name].append(process_time() - start)
         return result
 
     return mock.patch.object(owner, name, call)
@@ -144,6 +146,7 @@ def measure(target: Target, head: Head, args: argparse.Namespace, whole: bool) -
         patches.enter_context(mock.patch.object(drafter, "load", lambda *_, **__: file))
         if not whole:
             patches.enter_context(mock.patch.object(TokenDrafter, "limits", lambda *_: None))
+            patches.enter_context(mock.patch.object(BlockTree, "whole", lambda *_: None))
         run = Run(target, [(head.kind, {"file": "random", "p_min": 0.0, "width": args.width})])
         run.observe(lambda step: drafted.extend(part.drafted for part in step.parts if part.drafted))
         sampling = Sampling(temperature=args.temperature)
@@ -161,7 +164,7 @@ def table(target: Target, kind: str, threads: int, args: argparse.Namespace) -> 
     head = head_of(kind, SIZES[args.size], RANK[args.size])
     forms = {"one call": True, "token by token": False}
     turns = [{name: measure(target, head, args, whole) for name, whole in forms.items()} for _ in range(args.rounds)]
-    for name in forms if kind != "dflash2" else ("token by token",):
+    for name in forms:
         forward, token, draft = (statistics.median(turn[name][i] for turn in turns) for i in range(3))
         print(
             f"{kind:8}{threads} threads  {name:15}{forward:9.2f}{token:9.3f}{token / forward:8.1%}{draft:9.2f}",

@@ -107,7 +107,9 @@ DRAFTING = ("spec_kernels.drafting", "spec_kernels.machine")
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.device_function|gpu(\.\w+)+)")
 """Modules that may import triton, which is an optional package."""
-METHOD_NAMES = re.compile(r"\b(ngram|assistant|eagle3?|mtp|dflash2?|dspark|draft[-_]model|gdn)\b", re.IGNORECASE)
+METHOD_NAMES = re.compile(
+    r"\b(ngram|assistant|eagle3?|mtp|dflash2?|dspark|dspine|lilicorr|draft[-_]model|gdn)\b", re.IGNORECASE
+)
 LONGEST = 400
 
 

@@ -22,7 +22,8 @@ GOLDEN = {
     for name in ("SafeAILab", "SpecForge", "speculators", "Model-Optimizer", "NeMo AutoModel", "AngelSlim")
 } | {
     *(("dspark", name) for name in ("DeepSpec", "SpecForge DSpark", "Liquid AI", "speculators")),
-    ("dflash", "z-lab"), ("dflash2", "z-lab"), ("assistant", "Gemma 4 assistant"),
+    ("dflash", "z-lab"), ("dflash", "Laguna"), ("dflash2", "z-lab"), ("dspine", "SpecForge"), ("lilicorr", "NVIDIA"),
+    ("assistant", "Gemma 4 assistant"),
 }  # fmt: skip
 """Methods and dialects with vectors of the trainer's own code."""
 OTHERS = Path(__file__).with_name("drafters.md")

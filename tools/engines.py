@@ -46,7 +46,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "suffix": {"width": 3},
 }
 """Settings of methods that need a file or can branch."""
-NEEDS = {"dspark": "dflash", "dflash2": "dflash"}
+NEEDS = dict.fromkeys(("dspark", "dflash2", "dspine", "lilicorr"), "dflash")
 """Methods whose needs are those of another, whose head is at hand."""
 CACHE_READERS = {"assistant": Needs(final=True, weights={"token_embd.weight"}, cached_layers={0})}
 """Needs of methods that read the target's cache, where no file of theirs is at hand."""

@@ -23,17 +23,36 @@ from spec_kernels.model.head import (
     target_weights,
     tokens_of,
 )
+from spec_kernels.model.lattice import LatticeScores, pack_scores, scores_after
+from spec_kernels.model.messages import code_ops, embed_codes, feature_ops, first_rows, message_ops, pass_ops
 from spec_kernels.model.nextn import trunk_weights
-from spec_kernels.model.ops import Add, BlockConv, Concat, Embed, Input, Linear, Model, Op, Pick, Tap
+from spec_kernels.model.ops import (
+    Add,
+    AddRelative,
+    BlockConv,
+    Clusters,
+    Concat,
+    Embed,
+    Gate,
+    Input,
+    Linear,
+    Model,
+    Norm,
+    Op,
+    Pick,
+    Tap,
+)
 from spec_kernels.model.pair_chain import PairChain
 from spec_kernels.model.pairs import PairLayer, Pairs
 from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.model.source import LoadedTensors, TensorSource, TensorSubset
 
 __all__ = [
-    "PREFIX", "Add", "BlockConv", "BlockShape", "Builder", "Concat", "Drafted", "Embed", "Executor", "ForwardBatch",
-    "HeadShape", "Input", "LayerExecutor", "Linear", "LoadedTensors", "Model", "Op", "PairChain", "PairLayer",
-    "Pairs", "Pick", "SequenceRows", "Tap", "TensorSource", "TensorSubset", "block_shape", "embedding",
-    "executor_of", "matrix_name", "numbers", "output_matrix", "rows_at", "shared_weights", "sigmoid",
-    "spread_logits", "target_weights", "tokens_of", "trunk_weights",
+    "PREFIX", "Add", "AddRelative", "BlockConv", "BlockShape", "Builder", "Clusters", "Concat", "Drafted",
+    "Embed", "Executor", "ForwardBatch", "Gate", "HeadShape", "Input", "LatticeScores", "LayerExecutor",
+    "Linear", "LoadedTensors", "Model", "Norm", "Op", "PairChain", "PairLayer", "Pairs", "Pick", "SequenceRows",
+    "Tap", "TensorSource", "TensorSubset", "block_shape", "code_ops", "embed_codes", "embedding", "executor_of",
+    "feature_ops", "first_rows", "matrix_name", "message_ops", "numbers", "output_matrix", "pack_scores",
+    "pass_ops", "rows_at", "scores_after", "shared_weights", "sigmoid", "spread_logits", "target_weights",
+    "tokens_of", "trunk_weights",
 ]  # fmt: skip

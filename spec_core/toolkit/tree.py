@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 
@@ -62,12 +62,16 @@ class DraftLimits(TreeLimits):
     trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
     ``TokenDrafter.chooser``; None takes the most likely one. noise: the same for executors that draw on a device.
     before: drafted tokens before it that the same chooser chose.
+    rows: nodes evaluated in a forward, the likeliest of any depth, where a row depends on no other row; 0: ``width`` at
+    each depth. shared: what such a row depends on, all tokens drafted before it, the last, or none.
     """
 
     trust: float = 1.0
     chooser: Any = None
     noise: DraftNoise | None = None
     before: tuple[int, ...] = ()
+    rows: int = 0
+    shared: Literal["path", "token", "depth"] = "path"
 
 
 Node = TypeVar("Node", bound=TreeNode)

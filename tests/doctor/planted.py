@@ -9,6 +9,7 @@ from shutil import copytree
 from typing import Any
 
 import torch
+from spec_train.command import train as train_head
 from spec_train.heads.export.trained import Trained
 from spec_train.heads.export.write import write
 from spec_train.heads.shape import Shape
@@ -16,12 +17,19 @@ from spec_train.heads.shape import Shape
 from spec_core import load
 from tests.support.small_heads import edit_config, edit_tensors
 
-LAYOUTS = {"eagle3": "safeailab", "dflash": "z-lab"}
-IDS = ("eagle_aux_hidden_state_layer_ids", "target_layer_ids")
+LAYOUTS = {"eagle3": "safeailab", "dflash": "z-lab", "dspark": "speculators"}
+IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids")
+SHORT = ("--generate", "100", "--held-out", "4", "--batch", "4", "--threads", "1", "--minutes", "0.5")
+"""A training of half a minute."""
 
 
 def write_healthy(kind: str, folder: Path) -> Path:
-    """The head of pico as a directory."""
+    """The head of pico as a directory; a DSpark head is trained from its DFlash head."""
+    if kind == "dspark":
+        out = folder / "healthy"
+        words = [kind, "-m", "zoo:pico", "--head", "zoo:pico-dflash", *SHORT, "--format", LAYOUTS[kind]]
+        train_head.main([*words, "--out", str(out)], standalone_mode=False)
+        return out
     file: Any = load(f"zoo:pico-{kind}", weights=False)
     target, head = load("zoo:pico", weights=False), file.head
     weights = {name: file.tensor(name).float() for name in file.names}
@@ -33,7 +41,7 @@ def write_healthy(kind: str, folder: Path) -> Path:
 def plant(healthy: Path, fault: str) -> Path:
     """A copy with a fault of FAULTS."""
     path = copytree(healthy, healthy.parent / fault)
-    config, tensors, _ = FAULTS[fault]
+    config, tensors, _ = (FAULTS | BLOCK_FAULTS)[fault]
     if config is not None:
         edit_config(path, config)
     if tensors is not None:
@@ -46,12 +54,18 @@ def layers(*inputs: int) -> Callable[[dict[str, Any]], None]:
     """Other hidden states, as each layout counts them."""
 
     def change(raw: dict[str, Any]) -> None:
-        if IDS[0] in raw:
-            raw[IDS[0]] = list(inputs)
-        else:
-            raw["dflash_config"][IDS[1]] = [i - 1 for i in inputs]
+        for key in IDS:
+            if key in raw:
+                raw[key] = list(inputs)
+        if "dflash_config" in raw:
+            raw["dflash_config"]["target_layer_ids"] = [i - 1 for i in inputs]
 
     return change
+
+
+def sizes(**values: Any) -> Callable[[dict[str, Any]], None]:
+    """Other sizes of the layers, where each layout states them."""
+    return lambda raw: raw.get("transformer_layer_config", raw).update(values)
 
 
 def neighbours(named: dict[str, torch.Tensor]) -> None:
@@ -88,10 +102,19 @@ FAULTS: dict[str, tuple[Any, Any, str]] = {
     "the last state before the norm": (lambda raw: raw.update(final_norm=False), None, "wrong norm"),
     "norms without 1": (None, without_one, "wrong norm"),
     "neighbours rotate": (None, neighbours, "rotary"),
-    "another base": (lambda raw: raw.update(rope_theta=100.0), None, "rotary"),
-    "a scaling": (lambda raw: raw.update(rope_scaling={"rope_type": "linear", "factor": 16.0}), None, "rotary"),
+    "another base": (sizes(rope_theta=100.0), None, "rotary"),
+    "a scaling": (sizes(rope_scaling={"rope_type": "linear", "factor": 16.0}), None, "rotary"),
     "another output matrix": (None, other_output, "tied output"),
     "a map one off": (None, moved_map, "token map"),
     "a map of another order": (None, mixed_map, "token map"),
 }
 """A change of the config, one of the tensors, and the cause that explains it."""
+BLOCK_FAULTS: dict[str, tuple[Any, Any, str]] = {
+    "the last token's row predicts": (lambda raw: raw.update(sample_from_anchor=True), None, "shifted hidden states"),
+}
+"""Faults of heads that fill blocks alone."""
+
+
+def faults_of(kind: str) -> dict[str, tuple[Any, Any, str]]:
+    """Faults that a kind of head can have."""
+    return FAULTS if kind == "eagle3" else FAULTS | BLOCK_FAULTS

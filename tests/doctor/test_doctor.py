@@ -8,13 +8,14 @@ import pytest
 import torch
 from spec_doctor.acceptance import Texts
 from spec_doctor.command import doctor
-from spec_doctor.diagnosis import diagnose, is_mapped_wrongly
+from spec_doctor.diagnosis import Tried, diagnose, is_mapped_wrongly
 from spec_doctor.fix import write_fixed
-from spec_doctor.scores import Score, acceptance_of, difference_of, score_reading, write_references
+from spec_doctor.scores import Difference, Score, acceptance_of, difference_of, score_reading, write_references
 from spec_doctor.texts import TEXTS
 
 from spec_core import UsageError, load
-from tests.doctor.planted import FAULTS, LAYOUTS, plant, write_healthy
+from tests.doctor.planted import LAYOUTS, faults_of, plant, write_healthy
+from tests.support.small_heads import directory, edit_tensors, tiny_target
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,11 @@ def test_a_healthy_head_is_not_blamed(healthy, target):
 @pytest.mark.slow
 @pytest.mark.release
 def test_nine_of_ten_planted_faults_are_named(healthy, target):
-    named = {fault: examine(plant(healthy, fault), target).cause for fault in FAULTS}
-    right = [fault for fault, (_, _, cause) in FAULTS.items() if named[fault] == cause]
+    faults = faults_of(load(healthy, weights=False).head.kind)
+    named = {fault: examine(plant(healthy, fault), target).cause for fault in faults}
+    right = [fault for fault, (_, _, cause) in faults.items() if named[fault] == cause]
 
-    assert len(right) >= 0.9 * len(FAULTS), named
+    assert len(right) >= 0.9 * len(faults), named
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +145,7 @@ def test_scores_of_a_reading_are_those_of_every_position(target):
     assert {at for _, at in scores} == {1, 2, 3, 4, 5} or {at for _, at in scores} == {1, 2, 3, 4}
     assert all(0 <= score.chance <= 2 and score.accepted <= score.tested <= 2 for score in scores.values())
     same = difference_of(scores, scores)
-    assert (same.ratio, same.errors, same.accepted) == (1.0, 0.0, 0.0)
+    assert (same.ratio, same.errors, same.accepted, same.accepted_ratio, same.first) == (1.0, 0.0, 0.0, 1.0, 0.0)
     acceptance = acceptance_of(scores, 2)
     assert acceptance.tested[0] == len(scores) and acceptance.tested[1] == acceptance.accepted[0]
 
@@ -161,3 +163,23 @@ def test_a_map_of_another_order_is_seen_in_the_tokens():
     assert not is_mapped_wrongly(*score_pairs([(n, n) for n in numbers]))
     assert not is_mapped_wrongly(*score_pairs([(n, (n * 7 + i) % 97) for i, n in enumerate(numbers)]))
     assert not is_mapped_wrongly(*score_pairs([(1, 5)] * 200))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "first", "better"), [(1.1, 0.0, False), (1.19, -0.02, False), (1.21, 0.0, True), (1.1, 0.03, True)]
+)
+def test_a_reading_that_only_helps_later_tokens_has_to_help_much(ratio, first, better):
+    """Heads that trained for seconds go on better in readings that they were not trained in."""
+    assert Tried(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio, first)).is_better == better
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_norms_are_only_read_plus_1_where_they_are_small(small, tmp_path):
+    path = directory(tmp_path, "dflash", "z-lab")
+    edit_tensors(
+        path, lambda named: named.update({n: t - small for n, t in named.items() if n.endswith("norm.weight")})
+    )
+    target = tiny_target(weights=False)
+    names = [reading.name for reading in load(path, weights=False).readings(target)]
+
+    assert ("norms stored without 1" in names) == small

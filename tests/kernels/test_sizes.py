@@ -75,6 +75,7 @@ OPS: dict[str, ops.Op] = {
     "up": ops.Linear("h", ("g", "u"), (weight("g", INNER, WIDTH), weight("u", INNER, WIDTH)), (None, None)),
     "glu": ops.GLU("g", "u", "f"),
     "add": ops.Add("f", "u", "f"),
+    "add relative": ops.AddRelative("f", "u"),
     "cap": ops.SoftCap("f", 5.0),
     "scores": ops.Linear("h", ("scores",), (weight("router", EXPERTS, WIDTH),), (None,)),
     "mixture": ops.Mixture(
@@ -254,8 +255,15 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "attend: layer": (model(attend={"layer": -1}), "Attend of 'q': the layer is -1"),
     "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
-    "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
+    "gate": (
+        model(gate={"x": "part", "gate": "k"}),
+        "Gate of 'part': the width of 'part' is 6, a multiple of 24 is needed",
+    ),
     "glu": (model(glu={"up": "q"}), "GLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "add relative": (
+        model(**{"add relative": {"y": "q"}}),
+        "AddRelative of 'f': the width of 'q' is 48, 40 is needed",
+    ),
     "columns": (
         model(columns={"start": 20}),
         "Columns of 'h': 20 to 25 are needed, it has 0 to 23",

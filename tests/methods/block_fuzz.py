@@ -19,7 +19,7 @@ from spec_core import Request, Result, Run, Sampling, Sequence, Target, TargetIn
 from tests.methods.heads import method, tiny
 from tests.support.assistants import tiny_assistant, tiny_gemma4
 
-HEADS = ("dflash", "dspark", "dspark-bonus", "dflash2")
+HEADS = ("dflash", "dspark", "dspark-bonus", "dflash2", "dspine", "lilicorr", "dflash-gated")
 SHAPES = {"chain": {}, "tree": {"width": (2, 5), "nodes_max": (8, 33)}}
 CONTEXT = {"dense": 256, "hybrid": 128, "lfm2": 128}
 ASSISTED = ("assistant", "assistant-keyed")

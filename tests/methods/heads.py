@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
 from safetensors.torch import load_file, save_file
+from spec_targets.architectures.heads.lattice import Lattice
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
@@ -39,6 +41,11 @@ METHODS = {
     "dspark-bonus": ("dspark", {"p_min": 0.0}),
     "dflash2": ("dflash2", {"p_min": 0.0}),
     "dflash2-tree": ("dflash2", {"p_min": 0.0, "width": 3, "nodes_max": 9}),
+    "dspine": ("dspine", {"p_min": 0.0}),
+    "dspine-tree": ("dspine", {"p_min": 0.0, "width": 3, "nodes_max": 9}),
+    "lilicorr": ("lilicorr", {"p_min": 0.0}),
+    "lilicorr-tree": ("lilicorr", {"p_min": 0.0, "width": 3, "nodes_max": 9}),
+    "dflash-gated": ("dflash", {"p_min": 0.0}),
     "dspark-tree": ("dspark", {"p_min": 0.0, "width": 4, "nodes_max": 12}),
 }
 """A head's method and its settings, without the file."""
@@ -112,6 +119,69 @@ def selector_file(of: str, rows: int | None = None) -> Path:
     return edit_config(path, lambda config: config.update(stated))
 
 
+@cache
+def gated_file(of: str, rows: int | None = None) -> Path:
+    """Of dflash in Laguna's layout: gates of attention heads, two in the first layer and four in the second."""
+    torch.manual_seed(0)
+    target, path = tiny(of), Path(mkdtemp()) / "gated"
+    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    tensors, width, heads = load_file(path / "model.safetensors"), target.info.width, (2, 4)
+    for i, count in enumerate(heads):
+        attention = f"layers.{i}.self_attn."
+        q, k, v = (tensors.pop(f"{attention}{x}_proj.weight") for x in "qkv")
+        dim = len(q) // 2
+        q = torch.randn(count * dim, width) / 6
+        tensors |= {f"{attention}qkv_proj.weight": torch.cat([q, k, v])}
+        tensors |= {f"{attention}o_proj.weight": torch.randn(width, count * dim) / 6}
+        tensors |= {f"{attention}g_proj.weight": torch.randn(count, width)}
+    tensors |= {f"aux_hidden_norms.{i}.weight": torch.rand(width) + 0.5 for i in range(2)}
+    save_file({name: t.contiguous() for name, t in tensors.items()}, path / "model.safetensors")
+    stated = {"architectures": ["DFlashLagunaForCausalLM"], "gating": "per-head", "sliding_windows": [WINDOW, None]}
+    return edit_config(path, lambda config: config.update(stated, num_attention_heads_per_layer=list(heads)))
+
+
+@cache
+def spine_file(of: str, rows: int | None = None) -> Path:
+    """Of dspine: a causal dflash head with random codes and messages."""
+    torch.manual_seed(0)
+    target, rank, size, path = tiny(of), 6, 5, Path(mkdtemp()) / "dspine"
+    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    width = target.info.width
+    tensors = load_file(path / "model.safetensors") | {
+        "transfer_codes": torch.nn.functional.normalize(torch.randn(target.info.vocab, rank)),
+        "transfer_ready": torch.tensor(True),
+        "injection.bias": torch.randn(size),
+        **{f"injection.{name}.weight": torch.randn(size, rank) for name in ("message", "receiver_gate")},
+        "injection.predecessor_gate.weight": torch.randn(size, rank),
+        **{f"injection.readouts.{i}.weight": torch.randn(rank, width) for i in (0, 1)},
+        **{f"injection.writes.{i}.weight": torch.randn(width, size) for i in (0, 1)},
+    }
+    save_file(tensors, path / "model.safetensors")
+    stated = {"architectures": ["DSpineDraftModel"], "is_causal": True, "dspine_config": {"top_k": 5}}
+    return edit_config(path, lambda config: config.update(stated))
+
+
+@cache
+def lattice_file(of: str, rows: int | None = None) -> Path:
+    """Of lilicorr: a dflash head with random layers over four candidates of each row."""
+    torch.manual_seed(0)
+    target, path = tiny(of), Path(mkdtemp()) / "lilicorr"
+    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    lattice, tensors = Lattice(8, 1, 2, 16, 5, 1e-6, 10.0), load_file(path / "model.safetensors")
+    block = json.loads((path / "config.json").read_text())["block_size"]
+    shapes = lattice.tensor_shapes(target.info.width, block, 4)
+    tensors |= {name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
+    save_file(tensors, path / "model.safetensors")
+    numbers = {"num_heads": 2, "vector_eps": 1e-6, "logit_scale": 10.0, "candidate_topk": 4}
+    stated = {f"lilicorr_{name}": value for name, value in numbers.items()}
+
+    def change(config):
+        config["dflash_config"] |= stated
+        config["architectures"] = ["LiLiCorrDraftModel"]
+
+    return edit_config(path, change)
+
+
 def requests(temperature: float) -> list[Request]:
     sampling = Sampling(temperature=temperature)
     return [Request([3 * i + 1, 4, i + 9], max_tokens=20, seed=i, sampling=sampling, name=f"{i}") for i in range(5)]
@@ -120,8 +190,9 @@ def requests(temperature: float) -> list[Request]:
 def method(name: str, of: str, rows: int | None = None) -> tuple[str, dict]:
     """One of METHODS with a random head. rows: of its logits, where it drafts part of the vocabulary."""
     kind, settings = METHODS[name]
-    if kind == "dflash2":
-        file = selector_file(of, rows)
+    others = {"dflash2": selector_file, "dspine": spine_file, "lilicorr": lattice_file}
+    if kind in others or name.endswith("gated"):
+        file = others.get(kind, gated_file)(of, rows)
     elif kind == "dspark":
         file = spark_file(of, rows, name.endswith("bonus"))
     else:

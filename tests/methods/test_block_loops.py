@@ -11,8 +11,9 @@ import torch
 from spec_kernels.model.drafts import sigmoid
 from spec_kernels.native.executor import Native
 from spec_methods.block_drafters.sequential import Independent, sequential_part
+from spec_methods.block_drafters.trees import BlockTree
 
-from spec_core import Request, Run, Step, load
+from spec_core import Request, Run, Sampling, Step, load
 from spec_core.sampling import native
 from spec_core.toolkit import DraftLimits, TokenDrafter
 from tests.methods.heads import method, spark_file, tiny
@@ -138,3 +139,44 @@ def test_a_run_drafts_in_one_call_unless_rows_are_watched():
         plugin.watch = mock.Mock()
         assert run.generate(Request([3, 1, 4], max_tokens=6)).result.tokens
     assert plugin.watch.called and not calls.called
+
+
+TREES = [
+    ("dflash-tree", 120),
+    ("dspark-tree", None),
+    ("dspark-tree", 120),
+    ("dflash2-tree", 120),
+    ("dspine-tree", None),
+]
+
+
+def tree_drafts(name: str, rows: int | None, whole: bool, sampling: Sampling) -> list[tuple]:
+    """Tokens, parents and chances of the trees of three requests together. whole: made in one call."""
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels="native")
+    kind, settings = method(name, "dense", rows)
+    drafts: list[tuple] = []
+
+    def keep(step: Step) -> None:
+        drafts.extend((p.draft.ids, p.draft.parents, p.draft.confidence) for p in step.parts if p.draft is not None)
+
+    with nullcontext() if whole else mock.patch.object(BlockTree, "whole", lambda *_: None):
+        run = Run(target, [(kind, {**settings, "p_min": 0.001, "width": 4, "nodes_max": 14})])
+        run.observe(keep)
+        asked = [Request([i + 1, 4, 9], max_tokens=10, sampling=sampling, seed=i) for i in range(3)]
+        assert all(g.result for g in run.generate(asked))
+    return drafts
+
+
+@both
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8}, {"temperature": 0.7, "repetition_penalty": 1.3}])
+@pytest.mark.parametrize(("name", "rows"), TREES)
+def test_a_tree_in_one_call_is_the_one_of_single_nodes(name, rows, sampling):
+    """Chances but for rounding; no row is made in Python."""
+    with mock.patch.object(Independent, "follow", side_effect=AssertionError):
+        once = tree_drafts(name, rows, True, Sampling(**{"temperature": 0.0, **sampling}))
+    again = tree_drafts(name, rows, False, Sampling(**{"temperature": 0.0, **sampling}))
+
+    assert len(once) == len(again) and any(len(set(parents)) < len(parents) for _, parents, _ in once)
+    for (tokens, parents, chances), (others, above, expected) in zip(once, again, strict=True):
+        assert (tokens, parents) == (others, above)
+        assert chances == pytest.approx(expected, abs=1e-5)

@@ -15,7 +15,7 @@ from tests.native.programs import FAR, SHALLOW
 from tests.native.random_heads import Case, case, far
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-KINDS = ("eagle3", "dflash", "dspark", "dflash2")
+KINDS = ("eagle3", "dflash", "dspark", "dflash2", "dspine", "lilicorr")
 
 
 @cache

@@ -25,9 +25,13 @@ TOLERANCE = 2e-5
 """Of states, and of logits up to 8; implementations differ by as much."""
 PLAIN, GGUF = "hf", "model-f32.gguf"
 BLOCKS = [
+    ("laguna-dflash", PLAIN, "", {}),
+    ("laguna-dflash", PLAIN, "mlx_vlm.", {"context_norm": False, "anchored": True}),
     ("dspark-deepspec-partial", PLAIN, "", {}),
     ("dspark-renamed", PLAIN, "", {}),
     ("dspark-renamed", GGUF, "", {}),
+    ("dspine", PLAIN, "", {}),
+    ("lilicorr", PLAIN, "", {}),
     ("muse-dflash", PLAIN, "", {}),
     ("muse-dflash", PLAIN, "window_minus_1.", {"windows": (16, 16)}),
     ("muse-dflash", GGUF, "window_minus_1.", {}),
@@ -42,6 +46,8 @@ BLOCKS = [
     ("nemotron-dspark", GGUF, "", {"tied": False}),
 ]
 """Folder, file, outputs, and fields of the head that differ from what the dialect says."""
+STOOD_IN = ("laguna", "muse_glimmer")
+"""Targets whose own forward these heads do not need."""
 PAIRS = ["eagle3-angelslim", "eagle3-automodel", "eagle3-modelopt", "eagle3-specforge", "eagle3-speculators-0.9"]
 
 
@@ -55,7 +61,7 @@ def target_of(name: str, kernels: str):
     """The target of a folder; of a family that is not read, a small one with its embedding and output matrix."""
     folder = golden(name)
     options = {"dtype": "float32", "cache_dtype": "float32", "device": "cpu", "kernels": kernels}
-    if name != "muse_glimmer":
+    if name not in STOOD_IN:
         return load(folder / GGUF, **options)
     raw = json.loads((folder / "hf" / "config.json").read_text())
     return load(stand_in(load_file(folder / "hf" / "model.safetensors"), raw.get("text_config", raw)), **options)
@@ -114,17 +120,39 @@ def check_block(file, target, of, prefix: str) -> None:
     context.token = before = int(of["id_last"])
     (rows,), (states,) = layers.blocks([context], [layers.longest])
     tokens, logits = [], []
-    for row, state in zip(rows, states, strict=True):
+    read = sequential.read_block(rows, states, context.feature)
+    for row, state in zip(rows, read, strict=True):
         [after] = sequential.follow([(before, row, state)])
         before = int(after.logits.argmax())
         tokens.append(before)
         logits.append(after.logits)
 
     assert tokens == expected["draft_tokens"].tolist()
-    assert (states - expected["block_hidden"][-len(states) :]).abs().max() <= TOLERANCE
-    assert (torch.stack(logits) - expected["draft_logits"]).abs().max() <= bound(expected["draft_logits"])
+    known = expected["pre_injection" if file.head.transfer else "block_hidden"]
+    assert (states - known[-len(states) :]).abs().max() <= TOLERANCE
+    if "draft_scores" in expected:
+        scores = torch.stack(logits).gather(1, expected["candidate_ids"])
+        assert (scores - expected["draft_scores"]).abs().max() <= bound(expected["draft_scores"])
+        assert (torch.stack(logits) > -torch.inf).sum() == scores.numel()
+        check_pairs(sequential, rows, read, expected)
+    else:
+        assert (torch.stack(logits) - expected["draft_logits"]).abs().max() <= bound(expected["draft_logits"])
     if not prefix and "base_logits" in expected:
         assert (rows - expected["base_logits"]).abs().max() <= bound(expected["base_logits"])
+
+
+def check_pairs(sequential, rows, read, expected) -> None:
+    """Scores of every candidate after every candidate of the row before."""
+    candidates, last = expected["candidate_ids"], int(expected["id_last"])
+    before = torch.cat([torch.full_like(candidates[:1], last), candidates[:-1]])
+    if "pair_scores" in expected:
+        known = torch.cat([expected["start_scores"].expand_as(expected["pair_scores"][:1]), expected["pair_scores"]])
+    else:
+        known = expected["transition_scores"]
+    for slot, (row, state) in enumerate(zip(rows, read, strict=True)):
+        after = sequential.follow([(token, row, state) for token in before[slot].tolist()])
+        scores = torch.stack([one.logits for one in after])[:, candidates[slot]]
+        assert (scores - known[slot]).abs().max() <= bound(known)
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])

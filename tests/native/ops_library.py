@@ -53,6 +53,7 @@ Attention = structure(
     gate_stride=S,
     cap=F,
     sinks=P,
+    anchored=I,
 )
 Delta = structure(
     "Delta",
@@ -92,7 +93,7 @@ FUNCTIONS = {
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),
     "glu": (None, I, P, S, P, S, I, I, P, S),
     "softcap": (None, P, S, I, I, F),
-    "gate": (None, P, S, P, S, I, I),
+    "gate": (None, I, P, S, P, S, I, I, I),
     "multiply": (None, P, S, P, S, I, I, P, S),
     "add": (None, P, S, P, S, P, I, I),
     "lay_down": (None, P, I, I, P, P, S, P, S),
@@ -259,6 +260,7 @@ def attend(
     cap: float = 0.0,
     sinks: np.ndarray | None = None,
     lead: int = 0,
+    anchored: bool = False,
 ) -> np.ndarray:
     """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
 
@@ -268,7 +270,7 @@ def attend(
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
     widths = at(q), heads * kv.key_dim, at(out), stride, at(gate), stride
-    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks))
+    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks), anchored)
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:

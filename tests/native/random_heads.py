@@ -21,13 +21,15 @@ from spec_methods.block_drafters.sequential import sequential_part
 from spec_methods.eagle3.layer import Layer
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head
+from spec_targets.architectures.heads.lattice import Lattice
 from torch import Tensor
 
 from spec_core import Request, Run, Target, UsageError
 from spec_core.errors import Refused
 from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
 
-METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": blocks, "dspark": blocks, "dflash2": blocks}
+BLOCKS: Any = ("dflash", "dspark", "dflash2", "dspine", "lilicorr")
+METHODS: dict[str, Any] = {"eagle3": eagle3, **dict.fromkeys(BLOCKS, blocks)}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
 SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 """Of a method; those of the other block drafters are dflash's."""
@@ -82,7 +84,9 @@ class Case:
 def case(seed: int) -> Case:
     rng = random.Random(f"{seed} head")
     base = program(seed)
-    kind = rng.choice(sorted(METHODS))
+    kind = rng.choice(["dflash", "dflash2", "dspark", "eagle3"])
+    if kind == "dflash":
+        kind = random.Random(f"{seed} kind").choice(["dflash", "dspine", "lilicorr"])
     sizes = _sizes(rng, base)
     return Case(seed, base, _eagle3(sizes, rng) if kind == "eagle3" else _block(kind, sizes, rng))
 
@@ -147,6 +151,10 @@ def _block(kind: Any, sizes: dict[str, Any], rng: random.Random) -> Head:
     causal = tuple(rng.random() < 0.5 for _ in range(layers))
     block = {"block": rng.randint(2, 8), "mask": rng.randrange(sizes["vocab"]), "windows": windows, "causal": causal}
     head = Head(kind, layers=layers, **sizes, **block, **_sequential(kind, sizes["width"], rng))
+    other = random.Random(f"{layers} {block} gates")
+    some = [head.kv_heads * other.choice([1, 2, 3]) for _ in range(layers)]
+    gates: Any = other.choice(["", "", "heads", "numbers"])
+    head = attrs.evolve(head, gate=gates, query_heads=tuple(some) if gates else (), anchored=other.random() < 0.3)
     tied = head.own_embedding and not head.own_output and rng.random() < 0.5
     each, context = rng.random() < 0.3, rng.random() < 0.3
     return attrs.evolve(head, tied=tied, fc_norm=each, context_norm=context, logit_cap=rng.choice([0.0, 0.0, 20.0]))
@@ -157,6 +165,14 @@ def _sequential(kind: str, width: int, rng: random.Random) -> dict[str, Any]:
     rank = rng.randint(1, 40)
     if kind == "dspark":
         return {"markov": rank, "confidence": rng.choice([0, width, width + rank]), "anchor": rng.random() < 0.5}
+    if kind == "dspine":
+        return {"transfer": rank, "message": rng.randint(1, 40), "candidates": rng.randint(1, 9)}
+    if kind == "lilicorr":
+        heads = rng.choice([1, 2, 4])
+        own = width if rng.random() < 0.3 else heads * rng.randint(1, 9)
+        heads = heads if own % heads == 0 else 1
+        lattice = Lattice(own, rng.randint(1, 2), heads, rng.randint(1, 40), rng.randint(1, 20), 1e-6, 5.0)
+        return {"lattice": lattice, "candidates": rng.randint(1, 9)}
     if kind == "dflash2":
         groups = rng.choice([n for n in (1, 2, 4, width) if width % n == 0])
         return {

@@ -1,4 +1,4 @@
-"""Attention of rows that see the first positions as well as their window."""
+"""Attention of rows that see the first positions as well as their window, or the window of the first row."""
 
 from __future__ import annotations
 
@@ -118,3 +118,32 @@ def test_the_reference_is_the_native_attention(seed):
     )
 
     assert np.abs(got - expected).max() < 2e-5
+
+
+@draws(24)
+@pytest.mark.parametrize("causal", [True, False])
+def test_anchored_windows_are_those_of_the_first_row(seed, causal):
+    draw, kind = np.random.default_rng(seed), KINDS[seed % 3]
+    start, rows, window = int(draw.choice([0, 30, 400])), int(draw.choice([1, 8, 40])), int(draw.choice(WINDOWS))
+    text, end = Text(start + rows, SMALL, seed), start + rows
+    seen = [range(max(0, start - window + 1), i + 1 if causal else end) for i in range(start, end)]
+    expected = np.stack([text.formula(start + i, list(places)) for i, places in enumerate(seen)])
+
+    got = on_every_isa(
+        lambda isa: attend(
+            text.cache(isa, kind, range(end)),
+            text.q[start:],
+            Chain(0, rows, start, causal=causal),
+            text.scale,
+            window,
+            anchored=True,
+        )
+    )
+    heads, kv_heads, dim, _ = SMALL
+    shape = HeadShape(heads, kv_heads, dim, dim, text.scale, window)
+    keys, values = (torch.from_numpy(m).transpose(0, 1) for m in (text.k, text.v))
+    last = None if causal else end - 1
+    reference = attention(torch.from_numpy(text.q[start:]), keys, values, start, shape, last, anchor=start).numpy()
+
+    assert np.abs(got - expected).max() < (2e-5 if kind == "float32" else ERRORS[kind])
+    assert np.abs(reference - expected).max() < 2e-5

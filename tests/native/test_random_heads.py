@@ -32,7 +32,7 @@ def test_the_seeds_of_the_suite_meet_what_heads_can_be():
     for heads in (fitting, refused):
         assert {head.kind == "eagle3" for head in heads} == {True, False}
         assert {head.width < head.target_width for head in heads if head.width != head.target_width} == {True, False}
-    assert {head.kind for head in fitting} == {"eagle3", "dflash", "dspark", "dflash2"}
+    assert {head.kind for head in fitting} == {"eagle3", "dflash", "dspark", "dflash2", "dspine", "lilicorr"}
     assert {(h.own_embedding, h.own_output) for h in refused} == {(False, False), (False, True), (True, False)}
     assert {head.width == head.target_width for head in fitting} == {True, False}
     assert any(head.width % 16 for head in fitting)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from spec_targets.architectures.heads.lattice import Lattice
 from torch import Tensor
 
 
@@ -34,23 +35,27 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape) / 4
 
 
-def _layer(c: dict[str, Any], prefix: str, reads: int) -> dict[str, Tensor]:
+def _layer(c: dict[str, Any], prefix: str, reads: int, heads: int) -> dict[str, Tensor]:
     width, ff = c["hidden_size"], c["intermediate_size"]
     head = c.get("head_dim") or width // c["num_attention_heads"]
-    q, kv = c["num_attention_heads"] * head, c["num_key_value_heads"] * head
+    q, kv = heads * head, c["num_key_value_heads"] * head
     shapes = {"q": (q, reads), "k": (kv, reads), "v": (kv, reads), "o": (width, q)}
     named = {f"{prefix}self_attn.{x}_proj.weight": random(*shape) for x, shape in shapes.items()}
     if c.get("attention_bias"):
         named |= {f"{prefix}self_attn.{x}_proj.bias": random(shapes[x][0]) for x in "qkv"}
     ffn = {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
     named |= {f"{prefix}mlp.{x}_proj.weight": random(*shape) for x, shape in ffn.items()}
+    if c.get("gating"):
+        parts = [named.pop(f"{prefix}self_attn.{x}_proj.weight") for x in "qkv"]
+        named[f"{prefix}self_attn.qkv_proj.weight"] = torch.cat(parts)
+        named[f"{prefix}self_attn.g_proj.weight"] = random(q if c["gating"] == "per-element" else heads, width)
     return named | {f"{prefix}{x}_layernorm.weight": torch.ones(width) for x in ("input", "post_attention")}
 
 
 def _pairs(c: dict[str, Any], prefix: str) -> dict[str, Tensor]:
     width, vocab, rows = c["hidden_size"], c["vocab_size"], c.get("draft_vocab_size") or c["vocab_size"]
     target = c.get("target_hidden_size") or width
-    named = _layer(c, prefix, 2 * width) | {f"{prefix}hidden_norm.weight": torch.ones(width)}
+    named = _layer(c, prefix, 2 * width, c["num_attention_heads"]) | {f"{prefix}hidden_norm.weight": torch.ones(width)}
     named |= {
         "fc.weight": random(width, 3 * target),
         "norm.weight": torch.ones(width),
@@ -76,8 +81,24 @@ def _blocks(c: dict[str, Any]) -> dict[str, Tensor]:
         "norm.weight": torch.ones(width),
     }
     for i in range(c["num_hidden_layers"]):
-        named |= _layer(c, f"layers.{i}.", width)
+        listed = c.get("num_attention_heads_per_layer") or [c["num_attention_heads"]] * c["num_hidden_layers"]
+        named |= _layer(c, f"layers.{i}.", width, listed[i])
         named |= {f"layers.{i}.self_attn.{x}_norm.weight": torch.ones(head) for x in "qk"}
+    if c.get("gating"):
+        named |= {f"aux_hidden_norms.{i}.weight": torch.ones(width) for i in range(taps)}
+    if "dspine_config" in c:
+        rank, size = (c["dspine_config"][key] for key in ("transfer_rank", "message_size"))
+        named |= {"transfer_codes": random(c["vocab_size"], rank), "injection.bias": random(size)}
+        parts = ("message", "receiver_gate", "predecessor_gate")
+        named |= {f"injection.{part}.weight": random(size, rank) for part in parts}
+        for i in range(c["num_hidden_layers"]):
+            named |= {f"injection.readouts.{i}.weight": random(rank, width)}
+            named |= {f"injection.writes.{i}.weight": random(width, size)}
+    if heads := options.get("lilicorr_num_heads"):
+        own, factors = options["lilicorr_hidden_size"] or width, options["lilicorr_factor_dim"]
+        lattice = Lattice(own, options["lilicorr_num_layers"], heads, 2 * own, factors, 1e-6, 1.0)
+        shapes = lattice.tensor_shapes(width, c["block_size"], options["lilicorr_candidate_topk"])
+        named |= {name: random(*shape) for name, shape in shapes.items()}
     if rank := options.get("markov_rank"):
         named |= {f"markov_head.markov_w{i}.weight": random(c["vocab_size"], rank) for i in (1, 2)}
         if options.get("enable_confidence_head"):

@@ -1,6 +1,6 @@
 """Models and draft heads with one field of their headers changed: each loads and runs, or is refused by name.
 
-    python -m tests.targets.mutations LIBRARY FIRST LAST    seeds, on an extension compiled with sanitizers
+    python -m tests.targets.mutations LIBRARY FIRST LAST [heads]    seeds, on an extension compiled with sanitizers
 
 A seed decides which file is changed and where: metadata, descriptions of tensors or the fixed fields of a GGUF file;
 config.json or the header of safetensors of a Hugging Face directory.
@@ -16,6 +16,7 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
+from tests.methods.heads import gated_file, lattice_file, selector_file, spark_file, spine_file
 from tests.support.small_heads import directory, tiny_target, train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.containers import TYPES, VALUES, Model, open_model, pack_typed
@@ -39,6 +41,9 @@ RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
 """Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
+PARTS = {"gated": "dflash", "dspark-parts": "dspark", "dspine": "dspine", "lilicorr": "lilicorr", "dflash2": "dflash2"}
+"""Directories of heads with parts of their own, and their methods."""
+METHODS = LAYOUTS | PARTS
 FAMILIES = (
     "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear,granitehybrid,falcon-h1,"
     "nemotron_h_moe,ministral3"
@@ -46,7 +51,8 @@ FAMILIES = (
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
 convolutions, sizes by block, latents, Mamba-2, multipliers."""
 OTHERS = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
-FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *OTHERS)
+FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *METHODS, *OTHERS)
+HEADS = ("eagle3", "dflash", *METHODS)
 
 
 @cache
@@ -61,6 +67,9 @@ def original(name: str) -> Path:
         return write_family(name, folder)
     if name in LAYOUTS:
         return directory(folder, LAYOUTS[name], name, rows=120 if name == "safeailab" else None)
+    if name in PARTS:
+        files = {"gated": gated_file, "dspark-parts": spark_file, "dspine": spine_file, "lilicorr": lattice_file}
+        return files.get(name, selector_file)("dense")
     target = tiny_target(weights=False)
     write(train(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
     return folder / f"{name}.gguf"
@@ -101,10 +110,10 @@ def write_family(name: str, folder: Path) -> Path:
     )
 
 
-def mutate(seed: int, folder: Path) -> tuple[str, Path]:
+def mutate(seed: int, folder: Path, files: Sequence[str] = FILES) -> tuple[str, Path]:
     """The name of the original, and a changed copy of it in the folder."""
     rng = random.Random(seed)
-    name = FILES[seed % len(FILES)]
+    name = files[seed % len(files)]
     path = folder / original(name).name
     if path.suffix == ".gguf":
         path.write_bytes(gguf(original(name), rng))
@@ -220,10 +229,10 @@ def safetensors(path: Path, rng: random.Random) -> None:
 # using them
 
 
-def fault(seed: int) -> str | None:
+def fault(seed: int, files: Sequence[str] = FILES) -> str | None:
     """Fault in the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
     with tempfile.TemporaryDirectory() as folder:
-        name, path = mutate(seed, Path(folder))
+        name, path = mutate(seed, Path(folder), files)
         began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         wrong = misuse(name, path)
         if time.process_time() - began > SECONDS:
@@ -251,7 +260,7 @@ def use(name: str, path: Path) -> None:
         load(path, weights=False)
         generate(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
     else:
-        generate(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
+        generate(Run(base(), [f"{METHODS.get(name, name)}={path}"]))
 
 
 @cache
@@ -267,16 +276,16 @@ def generate(run: Run) -> None:
         return
 
 
-def faults(first: int, last: int) -> dict[int, str]:
+def faults(first: int, last: int, files: Sequence[str] = FILES) -> dict[int, str]:
     """{seed: fault} of seeds first to last - 1."""
-    return {seed: wrong for seed in range(first, last) if (wrong := fault(seed))}
+    return {seed: wrong for seed in range(first, last) if (wrong := fault(seed, files))}
 
 
 def main() -> int:
     from tests.native.sanitized import extension
 
     extension(sys.argv[1])
-    failures = faults(int(sys.argv[2]), int(sys.argv[3]))
+    failures = faults(int(sys.argv[2]), int(sys.argv[3]), HEADS if sys.argv[4:] == ["heads"] else FILES)
     print(failures or "nothing found")
     return int(bool(failures))
 

@@ -19,7 +19,9 @@ def test_a_changed_header_is_run_or_refused_by_name(part):
 @pytest.mark.slow
 @pytest.mark.release
 @pytest.mark.skipif(MISSING is not None, reason=f"{MISSING}")
-def test_no_sanitizer_complains_about_changed_headers():
-    done = start("-m", "tests.targets.mutations", str(library()), "0", "48")
+@pytest.mark.parametrize("chosen", [("0", "48"), ("0", "200", "heads")])
+def test_no_sanitizer_complains_about_changed_headers(chosen):
+    """Of all files, and of heads of every kind."""
+    done = start("-m", "tests.targets.mutations", str(library()), *chosen)
 
     assert done.returncode == 0 and done.stdout.endswith("nothing found\n"), (done.stdout + done.stderr)[-3000:]

@@ -32,9 +32,8 @@ def test_a_published_config_is_read_or_refused_by_name(name, tmp_path):
         return
     file = load(folder, weights=False)
     target = target_with(layers=LAYERS, vocab=96, context=2048)
-    listed = value_at(config, "dflash_config.target_layer_ids") or value_at(
-        config, "eagle_config.eagle_aux_hidden_state_layer_ids"
-    )
+    keys = ("dflash_config.target_layer_ids", "target_layer_ids", "eagle_config.eagle_aux_hidden_state_layer_ids")
+    listed = next((ids for key in keys if (ids := value_at(config, key))), None)
 
     assert file.head.description == reads
     assert file.misfit(target) is None
@@ -83,6 +82,23 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "blocks Meta's Muse assistant": {
         "architectures": ["MuseGlimmerAssistantModel"], **SIZES, **ROPE, **FLAT, "sliding_window": 16,
         "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "blocks Laguna": {
+        "architectures": ["DFlashLagunaForCausalLM"], **SIZES, "gating": "per-head",
+        "num_attention_heads_per_layer": [4, 6], "sliding_windows": [16, None],
+        "dflash_config": {**NESTED, "block_size": 5, "causal": True},
+    },
+    "blocks SpecForge": {
+        "architectures": ["DSpineDraftModel"], **SIZES, "block_size": 5, "is_causal": True, "dflash_config": NESTED,
+        "dspine_config": {"transfer_rank": 6, "message_size": 5, "top_k": 4},
+    },
+    "blocks NVIDIA": {
+        "architectures": ["LiLiCorrDraftModel"], **SIZES, "block_size": 5,
+        "dflash_config": {
+            **NESTED, "causal": False, "lilicorr_candidate_topk": 4, "lilicorr_num_heads": 2,
+            "lilicorr_hidden_size": 8, "lilicorr_num_layers": 1, "lilicorr_factor_dim": 5,
+            "lilicorr_vector_eps": 1e-6, "lilicorr_logit_scale": 10.0,
+        },
     },
     "blocks SpecForge DSpark": {
         "architectures": ["DSparkDraftModel"], **SIZES, "block_size": 5, **MARKOV,

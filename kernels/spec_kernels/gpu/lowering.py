@@ -295,7 +295,7 @@ class Program(Values):
         u = self._borrow_record(op.shape)[op.layer if layout.size.recorded else 0]
         out = self._values[op.out] = self._rows_of(op.out, op.shape.channels, self.of.dtype)
         windows = states.of_layer(op.layer)[1]
-        self._add("multiply", combine_rows, "multiply", u[: self._rows], b, x)
+        self._add("gate", combine_rows, "identity", u[: self._rows], b, x)
         self._add("convolution", convolve_gated, u, c, self._vector(op.conv), windows, layout.links, out)
         self._add("windows", keep_windows, u, windows, 1, layout.links, layout.kept)
 

@@ -27,6 +27,8 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > (most := tile_height(op.shape.dim, dtype)):
             return f"{op.shape.group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
+        if isinstance(op, ops.Attend) and op.anchored:
+            return "windows that end at the first row of a block have no GPU kernel"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
         if isinstance(op, ops.Delta) and op.shape.by_channel:
@@ -35,6 +37,8 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
             return "products with a matrix of every head have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
+        if isinstance(op, ops.AddRelative):
+            return "sums relative to the size of a row have no GPU kernel"
         if isinstance(op, ops.AddRows):
             return "rows that are added behind a layer have no GPU kernel"
         if isinstance(op, ops.Clusters):

@@ -22,19 +22,30 @@ def attention(
     shape: HeadShape,
     last: int | None = None,
     sinks: Tensor | None = None,
+    anchor: int | None = None,
 ) -> Tensor:
     """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
     q: [n, H, D]    keys: [K, T, D]    values: [K, T, Dv]    sinks: float32 [H], one more score of each head, without a
     value    last: every row attends to positions up to this one instead; a window still ends at its own position
+    anchor: the position at which all windows end instead
     returns [n, H, Dv]
     """
-    tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last, sinks) for i in range(0, len(q), TILE)]
+    tiles = [
+        _tile(q[i : i + TILE], keys, values, start + i, shape, last, sinks, anchor) for i in range(0, len(q), TILE)
+    ]
     return torch.cat(tiles) if tiles else q.new_empty(0, q.shape[1], values.shape[-1])
 
 
 def _tile(
-    q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None, sinks: Tensor | None
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    start: int,
+    shape: HeadShape,
+    last: int | None,
+    sinks: Tensor | None,
+    anchor: int | None,
 ) -> Tensor:
     """Attention of TILE rows or fewer, PLACES scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), values.shape
@@ -46,7 +57,11 @@ def _tile(
     for i in range(0, end, PLACES):
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
-        before = (places <= own - shape.window) & (places >= shape.lead) if shape.window else False
+        before = (
+            (places <= (own if anchor is None else anchor) - shape.window) & (places >= shape.lead)
+            if shape.window
+            else False
+        )
         hidden = (places > most_seen) | before
         scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]

@@ -33,10 +33,10 @@ def target_weights(source: TensorSource, tied: bool = False) -> frozenset[str]:
     return frozenset(name for name in names if not has(source, name))
 
 
-def block_shape(head: Any, window: int = 0) -> BlockShape:
-    """The shape of a head's blocks, from its description."""
+def block_shape(head: Any, window: int = 0, layer: int = 0) -> BlockShape:
+    """The shape of a head's block, from its description."""
     turning = head.rotary or head.head
-    heads = HeadShape(head.heads, head.kv_heads, head.head, turning, head.scale or head.head**-0.5, window)
+    heads = HeadShape(head.heads_of(layer), head.kv_heads, head.head, turning, head.scale or head.head**-0.5, window)
     return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 

@@ -24,6 +24,9 @@ Activation = Literal["silu", "gelu", "clamped", "relu"]
 """silu(g) · u, gelu(g) · u by the tanh formula, min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1), or
 max(g, 0) · u."""
 
+Gating = Literal["sigmoid", "silu", "softplus", "identity"]
+"""The function of a gate; softplus(g) = log(1 + e^g)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:
@@ -119,12 +122,12 @@ class GLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate), f is sigmoid or silu; a gate of width 1 applies to the whole row."""
+    """out = x · f(gate). A gate of fewer columns than x applies each to one of as many equal parts of the row."""
 
     x: str
     gate: str
     out: str
-    by: Literal["sigmoid", "silu"]
+    by: Gating
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +138,14 @@ class Add:
     y: str
     out: str
     scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class AddRelative:
+    """x = x + sqrt(mean(x²)) · y, in place, for each row"""
+
+    x: str
+    y: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +195,12 @@ class BlockConv:
     """out[r] = sum over t of x[r - t] · (base[t] + kernel[r, t, group of the channel]), t = 0 ... T - 1.
 
     A causal convolution over a sequence's rows in this batch, which are a chain; zero before the first. Channels of
-    neighbouring groups of equal size share what ``kernel``, rows [R, T · groups], adds.
+    neighbouring groups of equal size share what ``kernel``, rows [R, T · groups], adds; None adds nothing.
     base: float32 [T, width]
     """
 
     x: str
-    kernel: str
+    kernel: str | None
     out: str
     base: Tensor
 
@@ -224,6 +235,7 @@ class Attend:
 
     causal: False lets the rows of one sequence in a batch attend to each other in both directions.
     sinks: float32 [H], a score of each head that takes part in its softmax and has no value, or None.
+    anchored: windows end at the first row of a sequence in a batch, for all of its rows.
     """
 
     q: str
@@ -232,6 +244,7 @@ class Attend:
     layer: int
     causal: bool = True
     sinks: Tensor | None = None
+    anchored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,8 +377,8 @@ class Tap:
 RecurrentOp = Delta | Scan | ShortConv
 """Operations that keep a state of each sequence."""
 Op = (
-    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | Scale | SoftCap | Concat | Columns | AddRows
-    | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
+    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | AddRelative | Scale | SoftCap | Concat | Columns
+    | AddRows | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.rms_norm import rms_norm
 
-GATES = {"sigmoid": sigmoid, "silu": silu}
+GATES = {"sigmoid": sigmoid, "silu": silu, "softplus": softplus, "identity": lambda gates: gates}
 
 
 class Reference:
@@ -217,11 +217,18 @@ class Pass:
 
     def gate(self, op: ops.Gate) -> None:
         x = self[op.x]
-        self.values[op.out] = x * GATES[op.by](self[op.gate]).to(x.dtype)
+        factors = GATES[op.by](self[op.gate]).to(x.dtype)
+        parts = x.unflatten(1, (factors.shape[1], -1))
+        self.values[op.out] = (parts * factors[:, :, None]).view_as(x)
 
     def add(self, op: ops.Add) -> None:
         total = self[op.x] + self[op.y]
         self.values[op.out] = total if op.scale == 1.0 else total * op.scale
+
+    def addrelative(self, op: ops.AddRelative) -> None:
+        x = self[op.x].float()
+        sizes = x.square().mean(-1, keepdim=True).sqrt()
+        self.values[op.x] = (x + sizes * self[op.y].float()).to(self.of.dtype)
 
     def scale(self, op: ops.Scale) -> None:
         self.values[op.x] = self[op.x] * op.by
@@ -231,8 +238,11 @@ class Pass:
 
     def blockconv(self, op: ops.BlockConv) -> None:
         x, base = self[op.x], self.of.here(op.base).to(self[op.x].dtype)
-        taps, groups = len(base), self[op.kernel].shape[1] // len(base)
-        added = self[op.kernel].view(len(x), taps, groups).repeat_interleave(x.shape[1] // groups, 2)
+        taps = len(base)
+        added = torch.zeros(1, taps, 1).to(x).expand(len(x), taps, 1)
+        if op.kernel is not None:
+            kernel = self[op.kernel].view(len(x), taps, -1)
+            added = kernel.repeat_interleave(x.shape[1] // kernel.shape[2], 2)
         out = torch.zeros_like(x)
         for s in self.batch.sequences:
             for tap in range(min(taps, s.rows)):
@@ -289,11 +299,12 @@ class Pass:
         chain = s.rows if s.parents is None or not causal else s.pending
         last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
+        anchor = s.start if op.anchored else None
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(s.base), *s.path(row)], device=keys.device)
             path_rows = keys.index_select(1, path), values.index_select(1, path)
-            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, sinks=sinks))
+            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, None, sinks, anchor))
         return torch.cat(out)
 
     def delta(self, op: ops.Delta) -> None:

@@ -155,6 +155,10 @@ class Sizes:
         self.wide(f"Add of {op.x!r}", op.y, width)
         self.widths[op.out] = width
 
+    def addrelative(self, op: ops.AddRelative) -> None:
+        width = self.read(f"AddRelative of {op.x!r}", op.x)
+        self.wide(f"AddRelative of {op.x!r}", op.y, width)
+
     def columns(self, op: ops.Columns) -> None:
         width = self.read(f"Columns of {op.x!r}", op.x)
         if op.start < 0 or op.width < 1 or op.start + op.width > width:
@@ -174,9 +178,10 @@ class Sizes:
         need(name, "the width of the base", op.base.shape[1], width)
         if op.out in (op.x, op.kernel):
             raise ValueError(f"{name}: it writes {op.out!r}, which it reads in other rows")
-        kernel = self.read(name, op.kernel)
-        pieces(name, f"the width of {op.kernel!r}", kernel, len(op.base))
-        pieces(name, "the width of the stream", width, kernel // len(op.base))
+        if op.kernel is not None:
+            kernel = self.read(name, op.kernel)
+            pieces(name, f"the width of {op.kernel!r}", kernel, len(op.base))
+            pieces(name, "the width of the stream", width, kernel // len(op.base))
         self.widths[op.out] = width
 
     def scale(self, op: ops.Scale) -> None:
@@ -191,8 +196,8 @@ class Sizes:
 
     def gate(self, op: ops.Gate) -> None:
         width = self.read(f"Gate of {op.x!r}", op.x)
-        if self.read(f"Gate of {op.x!r}", op.gate) != 1:
-            self.wide(f"Gate of {op.x!r}", op.gate, width)
+        name = f"Gate of {op.x!r}"
+        pieces(name, f"the width of {op.x!r}", width, self.read(name, op.gate))
         self.widths[op.out] = width
 
     def concat(self, op: ops.Concat) -> None:

@@ -44,6 +44,10 @@ class Options:
     release: Callable[[Tensor], None] | None = None
 
 
+SHARED = ("path", "token", "depth")
+"""What a row depends on, in the order of ``enum spec_shared``."""
+
+
 class Native:
     """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
     every number of threads and instruction set.
@@ -184,7 +188,7 @@ class Native:
         """
         if keep and any(of.width > 1 for of in limits):
             raise ValueError("rows of logits are kept of chains only")
-        room = sum(of.depth * of.width if keep else of.width for of in limits)
+        room = sum(of.depth * of.width if keep else of.rows or of.width for of in limits)
         outputs, places = self._outputs(batch, room)
         self._extend_rotary(max(s.end + of.depth for s, of in zip(batch.sequences, limits, strict=True)) + 1)
         arguments, _, alive = self._arguments(batch, places)
@@ -192,7 +196,11 @@ class Native:
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
         inputs = None if read is None else [[_in_rows(of[name]) for name in self.inputs] for of in read]
         requests = tuple(
-            (l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser, tuple(l.before)) for l in limits
+            (
+                *(l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser, tuple(l.before)),
+                *(l.rows, SHARED.index(l.shared)),
+            )
+            for l in limits
         )
         drafted, forwards, rows = self.program.draft(
             *arguments,

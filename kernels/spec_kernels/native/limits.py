@@ -5,8 +5,8 @@ from __future__ import annotations
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
-MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 576, 16, 64
-"""Max width of an attention head and of a convolution, and max experts of a row."""
+MAX_HEAD, MAX_TAPS, MAX_CHOSEN, MAX_CLUSTERS = 576, 16, 64, 256
+"""Max width of an attention head and of a convolution, and max experts and clusters of a row."""
 MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""
 
@@ -41,7 +41,7 @@ def check(model: Model) -> None:
                 within("the experts of a row", op.experts.used, MAX_CHOSEN)
                 within("the groups of experts", op.experts.groups, MAX_CHOSEN)
             case ops.Clusters():
-                within("the clusters of a row", op.used, MAX_CHOSEN)
+                within("the clusters of a row", op.used, MAX_CLUSTERS)
             case ops.Concat():
                 within("the values that are joined", len(op.xs), MAX_INPUTS)
 

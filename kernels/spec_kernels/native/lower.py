@@ -24,6 +24,8 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 HEADINGS = ("final", "logits")
 ACTIVATIONS = ("silu", "gelu", "clamped", "relu")
 """Activations in the order of ``enum spec_glu``."""
+FUNCTIONS = ("exp", "sigmoid", "silu", "softplus", "tanh", "identity")
+"""Functions in the order of ``enum spec_function``."""
 
 
 class Lowering:
@@ -156,6 +158,7 @@ class Lowering:
             op.causal,
             s.cap,
             self.vector(op.sinks),
+            op.anchored,
         )
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
@@ -213,6 +216,9 @@ class Lowering:
         x, y, width = self.index_of(first), self.index_of(second), self.width(op.x)
         self.program.add(x, y, self.value_index(op.out, width), width, op.scale)
 
+    def addrelative(self, op: ops.AddRelative, after: list[Any]) -> None:
+        self.program.add_relative(self._index_to_change(op.x), self.index_of(op.y), self.width(op.x))
+
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
         self.program.softcap(self._index_to_change(op.x), self.width(op.x), op.cap)
 
@@ -225,14 +231,16 @@ class Lowering:
         return self.index_of(name)
 
     def gate(self, op: ops.Gate, after: list[Any]) -> None:
-        if op.by != "sigmoid" or op.x != op.out:
-            raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
+        if op.x != op.out:
+            raise NotImplementedError(f"a gate from {op.x} to {op.out}")
         gate, width = self.index_of(op.gate), self.width(op.x)
-        self.program.gate(self.value_index(op.x, width), gate, width)
+        self.program.gate(self.value_index(op.x, width), gate, width, FUNCTIONS.index(op.by))
 
     def blockconv(self, op: ops.BlockConv, after: list[Any]) -> None:
-        x, kernel, width = self.index_of(op.x), self.index_of(op.kernel), self.width(op.x)
-        taps, groups = len(op.base), self.width(op.kernel) // len(op.base)
+        x, width, taps = self.index_of(op.x), self.width(op.x), len(op.base)
+        kernel, groups = -1, 1
+        if op.kernel is not None:
+            kernel, groups = self.index_of(op.kernel), self.width(op.kernel) // taps
         out = self.value_index(op.out, width)
         self.program.block_conv(x, kernel, out, width, taps, groups, self.vector(op.base))
 

@@ -19,9 +19,12 @@ TOKENS, DRAFT = 40, 3
 LAYER_TEXTS, LAYER_TOKENS, LAYER_SECONDS, PROMISING = 6, 16, 4.5, 2
 """Texts and tokens by which single layers are sorted, with drafts of one token; processor time for that; how many of
 the best are compared fully."""
-RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 3.5, 2.5
+RATIO, ERRORS, ACCEPTED_ERRORS = 1.075, 4.0, 3.0
 """A reading is the right one from this ratio of the chances of the target's tokens on, if their difference has at least
 ERRORS standard errors, and that of the accepted tokens ACCEPTED_ERRORS."""
+LATER_RATIO = 1.2
+"""A reading in which no more first tokens are accepted has to accept this multiple of all tokens: heads of a short
+training go on better in a reading that they were not trained in."""
 FAR_BETTER = 1.1
 """A single other layer replaces a more usual explanation if it accepts this multiple of its tokens."""
 MAP = "token map"
@@ -57,7 +60,9 @@ class Tried:
     def is_better(self) -> bool:
         """Whether chance does not explain how much better than the dialect's it is."""
         d = self.difference
-        return d is not None and d.ratio >= RATIO and d.errors >= ERRORS and d.accepted_errors >= ACCEPTED_ERRORS
+        if d is None or (d.first <= 0 and d.accepted_ratio < LATER_RATIO):
+            return False
+        return d.ratio >= RATIO and d.errors >= ERRORS and d.accepted_errors >= ACCEPTED_ERRORS
 
 
 @attrs.frozen

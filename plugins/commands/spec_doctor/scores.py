@@ -50,12 +50,15 @@ class Score:
 @attrs.frozen
 class Difference:
     """Of two readings over the same places. ratio: of chances. errors: the mean difference of chances in standard
-    errors. accepted: the mean difference of accepted tokens, and accepted_errors in standard errors."""
+    errors. accepted: the mean difference of accepted tokens, and accepted_errors in standard errors. accepted_ratio: of
+    accepted tokens. first: the mean difference of accepted first tokens."""
 
     ratio: float
     errors: float
     accepted: float
     accepted_errors: float
+    accepted_ratio: float
+    first: float
 
 
 def write_references(target: Target, texts: Texts) -> list[list[int]]:
@@ -120,13 +123,15 @@ def difference_of(one: Mapping[Place, Score], other: Mapping[Place, Score]) -> D
     """One reading against another, over the places of both."""
     places = one.keys() & other.keys()
     if len(places) < 2:
-        return Difference(1.0, 0.0, 0.0, 0.0)
+        return Difference(1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     chances = [one[place].chance - other[place].chance for place in places]
     kept = [float(one[place].accepted - other[place].accepted) for place in places]
     before = sum(other[place].chance for place in places)
     ratio = sum(one[place].chance for place in places) / max(before, 1e-9)
     (_, errors), (accepted, accepted_errors) = _mean(chances), _mean(kept)
-    return Difference(ratio, errors, accepted, accepted_errors)
+    tokens = sum(one[place].accepted for place in places) / max(sum(other[place].accepted for place in places), 1e-9)
+    first = sum((one[place].accepted > 0) - (other[place].accepted > 0) for place in places) / len(places)
+    return Difference(ratio, errors, accepted, accepted_errors, tokens, first)
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from spec_hub.pairs import published_pairs, target_names
 
 from spec_core import TargetInfo
 
-PREFERENCE = ("dspark", "dflash2", "dflash", "assistant", "mtp", "eagle3", "draft-model")
+PREFERENCE = ("dspark", "dspine", "lilicorr", "dflash2", "dflash", "assistant", "mtp", "eagle3", "draft-model")
 """Methods by the forwards of a draft: one of a head for all positions, then one of a layer for each, then a model's."""
 PREFIXES = {
     "mtp-": ("mtp",),

@@ -8,6 +8,8 @@ from spec_costs.gains import LONGEST, gain_of, step_curve
 
 ACCEPTANCE = {
     "dspark": 0.85,
+    "dspine": 0.85,
+    "lilicorr": 0.85,
     "dflash2": 0.85,
     "dflash": 0.8,
     "eagle3": 0.8,

@@ -16,7 +16,10 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
         return "a draft has 1 to 256 tokens";
     if (t->width < 1 || t->width > SPEC_BRANCHES) return "a node has 1 to 64 children";
     if (t->width > 1 && !t->chooser) return "a tree needs a chooser";
-    if (t->width > 1 && d->sure >= 0) return "the chances of a tree are those of its chooser";
+    if (t->width > 1 && d->sure >= 0 && !t->rows) return "the chances of a tree are those of its chooser";
+    if (t->rows < 0 || t->rows > SPEC_DEPTH || t->shared < SPEC_BY_PATH || t->shared > SPEC_BY_DEPTH)
+        return "a forward has 1 to 256 rows of a draft";
+    if (t->rows && (!d->read || d->program->memory.layers)) return "rows that depend on others have an order";
     if (!(t->trust >= 0 && t->trust <= 1) || t->chance_min != t->chance_min)
         return "the estimate must be from 0 to 1, the threshold a number";
     if (q->picks[1][s] != end - 1) return "a draft starts from the last row of its sequence";
@@ -63,7 +66,8 @@ static const char *misfit(const spec_drafts *d) {
     for (int32_t s = 0; s < q->sequences; s++) {
         const char *wrong = misfit_of(d, &d->trees[s], s);
         if (wrong) return wrong;
-        rows += d->trees[s].width, paths += (int64_t)d->trees[s].depth * d->trees[s].width;
+        rows += d->trees[s].rows ? d->trees[s].rows : d->trees[s].width,
+            paths += (int64_t)d->trees[s].depth * d->trees[s].width;
     }
     if (d->room < (d->keep ? paths : rows)) return "taps have too little memory for the rows of the drafts";
     return NULL;
@@ -92,11 +96,11 @@ static int tokens_of(PyObject *given, int64_t **tokens, int32_t *count) {
 }
 
 /* (max path length, max tokens, max children of a node, min chance, estimate, (stop, ...), chooser or None,
-   (token drafted before, ...)) */
+   (token drafted before, ...), rows of a forward or 0, enum spec_shared) */
 static int tree_of(spec_tree *t, PyObject *given) {
     PyObject *stops, *chooser, *before;
-    if (!PyArg_ParseTuple(given, "iiiddO!OO!", &t->depth, &t->nodes, &t->width, &t->chance_min, &t->trust,
-                          &PyTuple_Type, &stops, &chooser, &PyTuple_Type, &before))
+    if (!PyArg_ParseTuple(given, "iiiddO!OO!ii", &t->depth, &t->nodes, &t->width, &t->chance_min, &t->trust,
+                          &PyTuple_Type, &stops, &chooser, &PyTuple_Type, &before, &t->rows, &t->shared))
         return 0;
     if (chooser != Py_None && !(t->chooser = PyCapsule_GetPointer(chooser, SPEC_CHOOSER))) return 0;
     return tokens_of(stops, &t->stops, &t->stop_count) && tokens_of(before, &t->before, &t->before_count);

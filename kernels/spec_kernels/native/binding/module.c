@@ -217,12 +217,12 @@ static PyObject *quantise(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, gate, width */
+/* x, gate, width, enum spec_function */
 static PyObject *gate(PyObject *self, PyObject *args) {
-    int x, y, width;
-    if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
+    int x, y, width, by;
+    if (!PyArg_ParseTuple(args, "iiii", &x, &y, &width, &by)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_GATE);
-    if (op) op->x = x, op->y = y, op->width = width;
+    if (op) op->x = x, op->y = y, op->width = width, op->index = by;
     return none_or_error(op);
 }
 
@@ -251,6 +251,15 @@ static PyObject *add(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iiiif", &x, &y, &out, &width, &scale)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_ADD);
     if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->scale = scale;
+    return none_or_error(op);
+}
+
+/* x, y, width */
+static PyObject *add_relative(PyObject *self, PyObject *args) {
+    int x, y, width;
+    if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_ADD_RELATIVE);
+    if (op) op->x = x, op->y = y, op->width = width;
     return none_or_error(op);
 }
 
@@ -306,7 +315,7 @@ static PyObject *gated_norm(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, kernel, out, width, taps, groups, address of the base [taps, width] */
+/* x, kernel or -1, out, width, taps, groups, address of the base [taps, width] */
 static PyObject *block_conv(PyObject *self, PyObject *args) {
     int x, y, out, width, taps, groups;
     unsigned long long base;
@@ -389,12 +398,14 @@ static PyObject *head_linear(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* q, gate or -1, out, layer, heads, kv_heads, dim, window, lead, scale, causal, cap or 0, address of the sinks or 0 */
+/* q, gate or -1, out, layer, heads, kv_heads, dim, window, lead, scale, causal, cap or 0, address of the sinks or 0,
+   anchored */
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
     unsigned long long sinks;
-    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfK", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
-                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKp", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
+                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks,
+                          &made.index))
         return NULL;
     if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_ATTEND);
@@ -554,6 +565,7 @@ static PyMethodDef methods[] = {
     {"scale", scale, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
+    {"add_relative", add_relative, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
     {"clusters", clusters, METH_VARARGS, NULL},

@@ -51,6 +51,14 @@ static void most_likely(const spec_drafts *d, const float *z, int64_t *token, do
 /* The same in Python: sigmoid in model/drafts.py. NaN: 0. */
 static double sigmoid(float score) { return score > -700 ? 1 / (1 + exp(-(double)score)) : 0; }
 
+/* The best token has the head's own chance, the others have the rest by their own ones. */
+static void share_chance(double sure, double *chances, int32_t count) {
+    double others = 0;
+    for (int32_t i = 1; i < count; i++) others += chances[i];
+    for (int32_t i = 1; i < count; i++) chances[i] *= (1 - sure) / (others > 1 ? others : 1);
+    chances[0] = sure;
+}
+
 /* Adds the children of node `parent`, chosen from its row of logits. sure: NULL, or the score of its only child. */
 static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, const float *z, const float *sure) {
     int64_t path[SPEC_DEPTH], tokens[SPEC_BRANCHES];
@@ -68,10 +76,11 @@ static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, c
         most_likely(d, z, tokens, chances);
     }
     if (wrong) return wrong;
-    if (sure) chances[0] = sigmoid(*sure);
+    if (sure) share_chance(sigmoid(*sure), chances, found);
     for (int32_t i = 0; d->program->vocabulary && i < found; i++)
         if (tokens[i] < 0 || tokens[i] >= d->program->vocabulary)
             return "a row of logits has token ids outside the vocabulary";
+    if (!spec_tree_learn(t, parent, tokens, chances, found)) return spec_no_memory;
     return spec_tree_add(t, parent, tokens, chances, found) ? NULL : spec_no_memory;
 }
 
@@ -86,7 +95,7 @@ static const char *take(const spec_drafts *d, const spec_request *q, next_forwar
             if (wrong) return wrong;
             if (sure) sure += sure_stride;
         }
-        if (t->evaluate) spec_tree_grow(t);
+        if (t->evaluate && !spec_tree_grow(t)) return spec_no_memory;
     }
     if (d->keep) n->taps[d->logits] = z;
     return NULL;
@@ -113,7 +122,7 @@ static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32
     for (int32_t i = 0; i < t->evaluate; i++, row++) {
         spec_node *node = &t->pool[t->growing[i]];
         const spec_node *before = node->parent < 0 ? NULL : &t->pool[node->parent];
-        int32_t stays = d->program->memory.borrowed;
+        int32_t stays = d->program->memory.borrowed || t->rows;
         above[t->held + i] = before && !stays ? before->row : -1;
         node->row = t->held + i, node->at = row;
         n->tokens[row] = node->token, n->positions[row] = t->position + (stays ? 0 : node->depth);
@@ -147,7 +156,7 @@ static int32_t fill(const spec_drafts *d, next_forward *n) {
         if (!t->evaluate) continue;
         fill_rows(d, n, t, n->above + n->begin[s], rows);
         fill_sequence(d, n, s, to++, rows);
-        rows += t->evaluate, t->held += d->program->memory.borrowed ? 0 : t->evaluate;
+        rows += t->evaluate, t->held += d->program->memory.borrowed || t->rows ? 0 : t->evaluate;
     }
     n->request.rows = rows, n->request.sequences = to;
     return rows;
@@ -160,7 +169,8 @@ static int prepare(const spec_drafts *d, next_forward *n) {
     size_t sequences = (size_t)d->request->sequences, rows = 0, places = 0, rows_max = 0;
     if (!claim((void **)&n->begin, sequences, sizeof *n->begin)) return 0;
     for (size_t s = 0; s < sequences; s++) {
-        size_t width = (size_t)d->trees[s].width, mine = width * (size_t)d->trees[s].depth;
+        const spec_tree *t = &d->trees[s];
+        size_t width = (size_t)(t->rows ? t->rows : t->width), mine = t->rows ? width : width * (size_t)t->depth;
         n->begin[s] = (int32_t)places;
         rows += width, places += mine, rows_max = mine > rows_max ? mine : rows_max;
     }
@@ -239,6 +249,6 @@ const char *spec_draft_all(spec_drafts *d) {
 
 void spec_drafts_free(spec_drafts *d) {
     for (int32_t s = 0; d->trees && s < d->request->sequences; s++)
-        free(d->trees[s].stops), free(d->trees[s].before), free(d->trees[s].pool);
+        free(d->trees[s].stops), free(d->trees[s].before), free(d->trees[s].pool), free(d->trees[s].known);
     free(d->trees), free(d->read);
 }

@@ -25,7 +25,7 @@ called from any number of threads at once, as long as no two calls write the sam
 #define SPEC_MAX_TOP 64   /* max experts per row */
 
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
-enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH };
+enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH, SPEC_IDENTITY };
 
 /* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1);
    max(g, 0) u */
@@ -79,7 +79,8 @@ int spec_chain(const int32_t *parents, int first, int rows);
    gate: out is multiplied by sigmoid(gate), laid out like out with gate_stride; or NULL.
    window: a row at position p sees only positions above p - window, and those below `lead`; 0: no window.
    cap: scores become cap tanh(score / cap); 0: no cap.
-   sinks: [heads], an additional score of each head, without a value; or NULL. */
+   sinks: [heads], an additional score of each head, without a value; or NULL.
+   anchored: windows of all rows are that of the sequence's first row. */
 typedef struct {
     int32_t heads, window, lead;
     float scale;
@@ -91,6 +92,7 @@ typedef struct {
     size_t gate_stride;
     float cap;
     const float *sinks;
+    int32_t anchored;
 } spec_attention;
 
 /* Scratch bytes that `attend` needs if no sequence of the call has more places (start + rows). */
@@ -185,8 +187,10 @@ typedef struct {
                 float *out, size_t out_stride);
     /* x = cap tanh(x / cap); cap above 0 */
     void (*softcap)(float *x, size_t stride, int rows, int width, float cap);
-    /* x *= sigmoid(gate) */
-    void (*gate)(float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width);
+    /* x *= f(gate), f one of enum spec_function: each of `gates` numbers of a row applies to an equal part of x; gates
+       divides width. */
+    void (*gate)(int function, float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width,
+                 int gates);
     /* out = x y; out may be x or y. */
     void (*multiply)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out,
                      size_t out_stride);

@@ -83,7 +83,8 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
                         NULL,
                         0,
                         op->cap,
-                        op->vector};
+                        op->vector,
+                        op->index};
     if (op->y != SPEC_NONE) a.gate = spec_rows_of(p, op->y, 0), a.gate_stride = p->values[op->y].stride;
     if (!op->causal || !seq.causal) seq.causal = 0, seq.chain = seq.rows;
     p->ops_table->attend(&a, &cache, &seq, head, row, spec_min(rows, seq.rows - row), scratch);

@@ -47,7 +47,7 @@ static void pick(spec_program *p, const spec_op *op) {
 }
 
 /* out[r] = sum over t of x[r - t] (base[t] + kernel[r, t, group]), over the rows of each sequence: of a draft's block,
- * which are few. heads: groups, dim: taps */
+ * which are few. heads: groups, dim: taps. Without a kernel nothing is added to the base. */
 static void block_conv(spec_program *p, const spec_op *op) {
     const spec_request *q = p->request;
     int group = op->width / op->heads;
@@ -55,13 +55,13 @@ static void block_conv(spec_program *p, const spec_op *op) {
         const spec_sequence *seq = &q->sequence[s];
         int first = seq->first + spec_held(q, s);
         for (int r = first; r < seq->first + seq->rows; r++) {
-            const float *kernel = spec_rows_of(p, op->y, r);
+            const float *kernel = op->y == SPEC_NONE ? NULL : spec_rows_of(p, op->y, r);
             float *out = spec_rows_of(p, op->out, r);
             memset(out, 0, (size_t)op->width * sizeof(float));
             for (int t = 0; t < op->dim && r - t >= first; t++) {
                 const float *x = spec_rows_of(p, op->x, r - t), *base = op->vector + (size_t)t * (size_t)op->width;
                 for (int g = 0; g < op->heads; g++) {
-                    float added = kernel[t * op->heads + g];
+                    float added = kernel ? kernel[t * op->heads + g] : 0;
                     for (int i = g * group; i < (g + 1) * group; i++) out[i] += x[i] * (base[i] + added);
                 }
             }
@@ -86,7 +86,7 @@ static void rank_clusters(const float *scores, int count, int used, int *best) {
 static void clusters(spec_program *p, const spec_op *op) {
     const spec_qrows *qrows = &p->qrows[op->qrows];
     const spec_weight *w = &op->weights[0];
-    int best[SPEC_MAX_TOP], size = w->n / op->heads;
+    int best[SPEC_MAX_CLUSTERS], size = w->n / op->heads;
     float *y = (float *)p->scratch[0];
     for (int r = 0; r < p->left; r++) {
         int in_group = r % SPEC_GROUP, rows = spec_min(SPEC_GROUP, p->left - (r - in_group));

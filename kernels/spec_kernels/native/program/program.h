@@ -29,6 +29,8 @@ typedef struct {
     float *data;
 } spec_value;
 
+#define SPEC_MAX_CLUSTERS 256 /* max clusters of a row that are multiplied */
+
 /* Quantised rows of a value: groups of SPEC_GROUP, group_bytes apart. */
 typedef struct {
     int32_t k, bits;
@@ -54,6 +56,7 @@ enum spec_kind {
     SPEC_MULTIPLY,
     SPEC_GLU,
     SPEC_ADD,
+    SPEC_ADD_RELATIVE,
     SPEC_SCALE,
     SPEC_SOFTCAP,
     SPEC_GATED_NORM,

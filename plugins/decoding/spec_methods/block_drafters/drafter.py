@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Listing
 from typing import Any, ClassVar
 
@@ -139,11 +140,14 @@ class BlockDrafter:
         rows, states = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
         step.report_cost(forwards=1, rows=sum(b.budget + self.layers.known_rows for b in blocks))
         for block, logits, hidden in zip(blocks, rows, states, strict=True):
-            block.rows, block.states = logits, hidden
+            block.rows, block.states = logits, self.sequential.read_block(logits, hidden, block.context.feature)
         self._fill_chains(step, [block for block in blocks if not block.branches])
         for block in blocks:
-            if draft := self._tree(step, block) if block.branches else self._drafter.finish(block):
+            if not block.branches and (draft := self._drafter.finish(block)):
                 step.propose(block.seq, draft)
+        for tree, draft in self._drafted_trees([self._tree(step, block) for block in blocks if block.branches]):
+            if draft:
+                step.propose(tree.seq, draft)
 
     @hookimpl
     def rollback(self, step: RollbackStep) -> None:
@@ -201,9 +205,23 @@ class BlockDrafter:
             for (block, _), chain in zip(limited, chains, strict=True):
                 self._drafter.add_tokens(block, chain.tokens, chain.chances, chain.rows)
 
-    def _tree(self, step: DraftStep, block: Block) -> Draft | None:
+    def _drafted_trees(self, trees: Listing[BlockTree]) -> Iterator[tuple[BlockTree, Draft | None]]:
+        """Drafts of trees: of those whose tokens need not be chosen here in one call."""
+        part, limited = self.sequential, []
+        if isinstance(part, Independent):
+            limited = [(tree, limits) for tree in trees if (limits := tree.whole(part)) is not None]
+        if limited:
+            parts = [(tree.seq.tokens[-1], tree.rows, tree.states) for tree, _ in limited]
+            drafts = part.draft(parts, [limits for _, limits in limited], False)
+            for (tree, _), of in zip(limited, drafts, strict=True):
+                trust = tree.trust if part.sure is None else 1.0
+                yield tree, tree.finish(of.tokens, of.parents, [min(1.0, own) * trust for own in of.chances])
+        done = [tree for tree, _ in limited]
+        yield from ((tree, tree.draft()) for tree in trees if tree not in done)
+
+    def _tree(self, step: DraftStep, block: Block) -> BlockTree:
         seq, nodes = block.seq, min(step.nodes(block.seq), self.nodes_max)
         limits = TreeLimits(block.budget, nodes, self.width, self._drafter.price(step, seq), seq.stop.tokens)
         return BlockTree(
             step, seq, self._drafter, self.sequential, limits, block.rows, block.states, block.estimate.value
-        ).draft()
+        )

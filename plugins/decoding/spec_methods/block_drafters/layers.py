@@ -24,10 +24,14 @@ from spec_kernels.drafting import (
     Model,
     Op,
     SequenceRows,
+    Tap,
     block_shape,
+    code_ops,
     embedding,
+    first_rows,
     matrix_name,
     output_matrix,
+    pass_ops,
     shared_weights,
 )
 from torch import Tensor
@@ -36,6 +40,10 @@ from spec_core.toolkit import HeadFile
 
 TAPS = ("logits", "final")
 """Outputs of a block's forward."""
+UNSENT = "unsent"
+"""The output with the stream before the last messages between rows."""
+FEATURE = "feature"
+"""The output with the feature of a committed position."""
 FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
 
@@ -43,18 +51,23 @@ FIRST_ROWS = 64
 @dataclass(eq=False)
 class Context:
     """The head's data of a sequence: keys and values of its first ``done`` positions, ``waiting`` states [n, sources x
-    Dt] of the ``waits`` positions that follow, and the token after them, or its embedding [D] where it is -1."""
+    Dt] of the ``waits`` positions that follow, and the token after them, or its embedding [D] where it is -1.
+
+    feature: [D] of the last position that is done, where the head reads it.
+    """
 
     cache: Any
     done: int = 0
     token: int = -1
     embed: Tensor | None = None
+    feature: Tensor | None = None
     waits: int = 0
     waiting: list[Tensor] = field(default_factory=list)
 
     def fork(self) -> Context:
         """A copy with rows of its own. States never change, so they are shared."""
-        return Context(self.cache.copy(), self.done, self.token, self.embed, self.waits, list(self.waiting))
+        copied = (self.done, self.token, self.embed, self.feature, self.waits, list(self.waiting))
+        return Context(self.cache.copy(), *copied)
 
     def take(self, start: int, states: Tensor) -> None:
         """States of the positions from ``start`` on, kept without a copy; those at or after it are dropped."""
@@ -88,7 +101,8 @@ class Layers:
         self.head, self.device = file.head, getattr(trunk, "device", "cpu")
         source, frequencies = shared_weights(file.source, trunk), file.rotation()
         windows = self.head.windows or (0,) * self.head.layers
-        builders = [Builder(block_shape(self.head, window), source) for window in windows]
+        shapes = [block_shape(self.head, window, i) for i, window in enumerate(windows)]
+        builders = [Builder(shape, source) for shape in shapes]
         self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
         self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
 
@@ -116,7 +130,10 @@ class Layers:
         rows = states[0] if len(states) == 1 else torch.cat(states)
         inputs = dict(zip(input_names(self.head), rows.chunk(len(input_names(self.head)), -1), strict=True))
         at = torch.tensor(positions, device=self.device)
-        self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
+        taps = () if self.head.lattice is None else (FEATURE,)
+        outputs = self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=taps))
+        for context, of in zip(contexts, sequences, strict=True) if taps else ():
+            context.feature = outputs[FEATURE][of.first + of.rows - 1].clone()
 
     @property
     def longest(self) -> int:
@@ -131,7 +148,7 @@ class Layers:
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
         """Logits [n, Vd] of a block that predicts n tokens after each context, and their states [n, D], in one pass.
 
-        drafts: n for each.
+        drafts: n for each. States are those after the last norm, or before the last messages between rows.
         """
         tokens: list[int] = []
         positions: list[int] = []
@@ -146,9 +163,12 @@ class Layers:
             positions += range(c.done, c.done + rows)
             output_rows += range(first + known, first + rows)
         both = torch.tensor([tokens, positions], device=self.device)
-        batch = ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows, taps=TAPS)
-        outputs = self.fill.run(batch)
-        return list(outputs["logits"].split(list(drafts))), list(outputs["final"].split(list(drafts)))
+        inputs = first_rows([s.first for s in sequences], len(tokens), self.device) if self.head.transfer else {}
+        taps = (*TAPS, UNSENT) if self.head.transfer else TAPS
+        rows_of = {"logits": output_rows, "final": output_rows}
+        outputs = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, inputs=inputs, taps=taps, **rows_of))
+        states = outputs[UNSENT][output_rows] if self.head.transfer else outputs["final"]
+        return list(outputs["logits"].split(list(drafts))), list(states.split(list(drafts)))
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
@@ -162,6 +182,8 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
         yield Concat(names, "z")
     yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
+    if head.lattice is not None:
+        yield Tap("c", FEATURE)
     for i, builder in enumerate(builders):
         block = builder.at(f"{PREFIX}blk.{i}.", i)
         if head.context_norm:
@@ -174,12 +196,18 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
     yield Embed("x", first.weight(matrix_name(first, "token_embd.weight")), head.embed_scale)
+    yield from code_ops(first, head) if head.transfer else ()
     for i, builder in enumerate(builders):
         block, residual = builder.at(f"{PREFIX}blk.{i}.", i), not (head.conv_taps or head.post_norms)
         causal, values = bool(head.causal and head.causal[i]), {"parts": parts_of(head), "value_norm": head.post_norms}
+        gates = ("softplus", head.gates_of(i)) if head.gate else None
+        values |= {"own_gates": gates, "anchored": head.anchored}
         attention = block.attention(causal=causal, sinks=head.sinks, residual=residual, **values)
         yield from _around(attention, block, head, "attn")
         yield from _around(block.mlp(head.ff, act=head.act, residual=residual), block, head, "ffn")
+        if head.transfer and i == head.layers - 1:
+            yield Tap("x", UNSENT)
+        yield from pass_ops(block, first, head) if head.transfer else ()
     output = output_matrix(first, head.tied)
     yield from first.output_ops(PREFIX + "output_norm.weight", output, cap=head.logit_cap, scale=head.logit_scale)
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import torch
 from spec_kernels.drafting import (
     PREFIX,
+    Add,
     Builder,
+    Clusters,
     Concat,
     Drafted,
     Embed,
     ForwardBatch,
+    Gate,
     Input,
+    LatticeScores,
     Linear,
     Model,
     Op,
@@ -23,8 +27,14 @@ from spec_kernels.drafting import (
     SequenceRows,
     Tap,
     block_shape,
+    embed_codes,
+    feature_ops,
+    message_ops,
     numbers,
+    output_matrix,
+    pack_scores,
     rows_at,
+    scores_after,
     shared_weights,
     sigmoid,
     spread_logits,
@@ -53,6 +63,13 @@ class SequentialPart:
         self.head, self.device = file.head, getattr(trunk, "device", "cpu")
         self.ids = tokens_of(self.head, self.device)
 
+    def read_block(self, rows: Tensor, states: Tensor, feature: Tensor | None) -> Tensor:
+        """States [n, *] that ``follow`` reads of a block with these logits [n, Vd] and states [n, D], once for a block.
+
+        feature: [D] of the last committed position, where the head reads it.
+        """
+        return states
+
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         """For each (token before, logits [Vd], state [D] after the last norm): what the row predicts after it."""
         raise NotImplementedError
@@ -62,6 +79,8 @@ class Independent(SequentialPart):
     """Rows as the block has them: each predicts its token alone."""
 
     sequential = False
+    reads_states: ClassVar[bool] = False
+    """Whether a row is made of its state as well."""
     sure: str | None = None
     """The output whose sigmoid is the head's own chance."""
 
@@ -101,7 +120,7 @@ class Independent(SequentialPart):
         return [replace(c, rows=spread_logits(c.rows, self.ids, self.head.vocab)) for c in chains] if keep else chains
 
     def _inputs(self, rows: Tensor, states: Tensor) -> dict[str, Tensor]:
-        return {"row": rows} if self.sure is None else {"row": rows, "state": states}
+        return {"row": rows, "state": states} if self.sure is not None or self.reads_states else {"row": rows}
 
     def _batch(self, tokens: Sequence[int], inputs: dict[str, Tensor]) -> ForwardBatch:
         at, rows = numbers(tokens, self.device), list(range(len(tokens)))
@@ -138,29 +157,73 @@ def _confidence(builder: Builder, head: Any) -> Iterator[Op]:
     yield Tap("confidence", "confidence")
 
 
-class Selector(SequentialPart):
+class Selector(Independent):
     """The likeliest tokens of a row, each with a score of its own by the token before and the row's state.
 
     logit(b) + <successor[b], predecessor[a] * hidden state>, for the ``candidates`` likeliest b after a token a.
     """
 
+    sequential = True
+    reads_states = True
+
+    def _operations(self, builder: Builder) -> Iterator[Op]:
+        head, size = self.head, (self.head.vocab, self.head.selector)
+        predecessor, successor, hidden = (
+            replace(builder.matrix(f"{PREFIX}selector_{name}.weight", shape), wide=True)
+            for name, shape in (("predecessor", size), ("successor", size), ("hidden", (size[1], head.width)))
+        )
+        if head.d2t is not None:
+            rows = builder.weight(PREFIX + "selector_successor.weight", head.d2t.cpu())
+            successor = replace(rows, wide=True)
+        yield Embed("z", predecessor)
+        yield from (Input("row", head.draft_vocab), Input("state", head.width))
+        yield from (Pick("z", "z", "final"), Pick("z", "z", "logits"))
+        yield Linear("state", ("turned",), (hidden,), (None,))
+        yield Gate("z", "turned", "z", "identity")
+        yield Clusters("z", "row", "added", successor, min(head.candidates, head.draft_vocab))
+        yield Add("row", "added", "logits")
+        yield Tap("logits", "logits")
+
+
+class Transfer(Independent):
+    """The likeliest tokens of a row, by its state after a message of the token before instead of the row before's
+    (DSpine)."""
+
+    sequential = True
+    reads_states = True
+
+    def _operations(self, builder: Builder) -> Iterator[Op]:
+        head, block = self.head, builder.at(f"{PREFIX}blk.{self.head.layers - 1}.", 0)
+        yield embed_codes(builder, head, "code")
+        yield from (Input("row", head.draft_vocab), Input("state", head.width))
+        yield from (Pick("code", "code", "final"), Pick("code", "code", "logits"))
+        yield from feature_ops(block, head, "state")
+        yield from message_ops(block, builder, head, "state", "code")
+        yield builder.norm("state", "h", PREFIX + "output_norm.weight")
+        output = output_matrix(builder, head.tied)
+        yield Clusters("h", "row", "logits", output, min(head.candidates, head.draft_vocab))
+        yield Tap("logits", "logits")
+
+
+class Paths(SequentialPart):
+    """Candidates of a row, scored after each candidate of the row before (LiLiCorr)."""
+
     def __init__(self, file: HeadFile, trunk: Any) -> None:
         super().__init__(file, trunk)
-        matrices = (file.source.load(f"selector_{name}.weight") for name in ("predecessor", "successor", "hidden"))
-        self.predecessor, self.successor, self.hidden = (matrix.float().to(self.device) for matrix in matrices)
+        self.lattice = LatticeScores(file, trunk)
+
+    def read_block(self, rows: Tensor, states: Tensor, feature: Tensor | None) -> Tensor:
+        assert feature is not None
+        return pack_scores(*self.lattice.score(rows, states, feature))
 
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
-        return [Conditional(self._scores(*row)) for row in rows]
-
-    def _scores(self, token: int, row: Tensor, state: Tensor) -> Tensor:
-        """[V]: scores of the candidates, -inf for all others."""
-        logits = spread_logits(row[None], self.ids, self.head.vocab)[0]
-        best, candidates = logits.topk(min(self.head.candidates, len(row)))
-        added = self.successor[candidates] @ (self.predecessor[token] * (self.hidden @ state.float()))
-        return torch.full_like(logits, -torch.inf).index_copy_(0, candidates, best + added.to(best.dtype))
+        return [Conditional(scores_after(token, state, self.head.vocab)) for token, _, state in rows]
 
 
 def sequential_part(file: HeadFile, trunk: Any) -> SequentialPart:
     """The sequential part that a head's file describes."""
-    kind = Selector if file.head.selector else Markov if file.head.markov else Independent
-    return kind(file, trunk)
+    head = file.head
+    if head.lattice is not None:
+        return Paths(file, trunk)
+    kinds = {Selector: head.selector, Transfer: head.transfer, Markov: head.markov}
+    return next((kind for kind, sizes in kinds.items() if sizes), Independent)(file, trunk)

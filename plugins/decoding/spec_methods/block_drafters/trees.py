@@ -7,14 +7,17 @@ a sequential part a row depends on the token before it, and is made for the toke
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 from torch import Tensor
 
 from spec_core import Draft, DraftStep, Sequence
-from spec_core.toolkit import TokenDrafter, TreeLimits, TreeNode, confidences, grow_tree
-from spec_methods.block_drafters.sequential import SequentialPart
+from spec_core.toolkit import DraftLimits, TokenDrafter, TreeLimits, TreeNode, confidences, grow_tree
+from spec_methods.block_drafters.sequential import Independent, SequentialPart
 
+ROWS = 8
+"""Rows of logits that are made at once."""
 Path = tuple[int, ...]
 Candidates = list[tuple[int, float]]
 """Tokens, the likeliest first, with their chances."""
@@ -48,11 +51,23 @@ class BlockTree:
     def draft(self) -> Draft | None:
         """The likeliest paths, parents first; None where no token can follow."""
         nodes = grow_tree(self._children((), -1, 1.0), lambda n, at: self._children(n.path, at, n.chance), self.limits)
-        if not nodes:
-            return None
+        return self.finish([n.token for n in nodes], [n.parent for n in nodes], confidences(nodes))
+
+    def finish(self, ids: list[int], parents: list[int], chances: list[float]) -> Draft | None:
+        """The draft of these nodes; None without any."""
         drawn = self.drafter.uses_target_noise(self.step, self.seq)
-        ids, parents = [n.token for n in nodes], [n.parent for n in nodes]
-        return Draft(ids, "unknown" if drawn else "deterministic", None, parents, confidences(nodes))
+        return Draft(ids, "unknown" if drawn else "deterministic", None, parents, chances) if ids else None
+
+    def whole(self, part: Independent) -> DraftLimits | None:
+        """Limits of the tree made in one call; None where its tokens have to be chosen here."""
+        able = part.executor.chooses(self.seq.sampling, tree=True, reads=True)
+        chooser = self.drafter.chooser(self.step, self.seq, self.limits.depth, ranks=True) if able else None
+        if chooser is None:
+            return None
+        shared: Any = "path" if self._depends_on_path else "token" if part.sequential else "depth"
+        fields = attrs.asdict(self.limits, recurse=False)
+        rows = min(self.limits.nodes, ROWS)
+        return DraftLimits(**fields, trust=self.trust, chooser=chooser, rows=rows, shared=shared)
 
     def _children(self, path: Path, parent: int, chance: float) -> Iterator[BlockNode]:
         """Likely tokens after a path. The likeliest first token is drafted in any case, since the forward is done."""

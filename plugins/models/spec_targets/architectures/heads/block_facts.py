@@ -8,9 +8,12 @@ from typing import Any
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads import tensors
+from spec_targets.architectures.heads.dialects import Dialect
 
 CANDIDATES_MAX = 256
 """Tokens that a selector chooses from at most."""
+TRANSFER_CANDIDATES = 16
+"""Tokens of a row that a DSpine head chooses from, where its file does not say (SpecForge)."""
 BLOCK_MAX = 1024
 """Tokens of the largest block that is read; a forward has a row for each."""
 
@@ -104,6 +107,52 @@ def selector_facts(source: tensors.HeadTensors, width: int, stated: Mapping[str,
     if width % group:
         raise UsageError(f"{where}: conv_group_size is {group}, its width is {width}", hint=tensors.DAMAGED)
     return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
+
+
+def transfer_facts(source: tensors.HeadTensors, stated: Any, where: str) -> dict[str, Any]:
+    """Fields of messages between rows, by the shapes of their tensors and what the file states of them.
+
+    Raises UsageError for sizes that do not fit, and for codes that were not computed when the head was saved.
+    """
+    codes, message = source.shape("transfer_codes.weight"), source.shape("transfer_message.weight")
+    if not codes or not message:
+        raise UsageError(f"{where}: a DSpine head lacks transfer_codes or injection.message", hint=tensors.DAMAGED)
+    stated = stated if isinstance(stated, Mapping) else {}
+    for key, size in {"transfer_rank": codes[-1], "message_size": message[0]}.items():
+        if key in stated:
+            _check_size(where, key, stated[key], (size,))
+    candidates = stated.get("top_k", TRANSFER_CANDIDATES)
+    _check_size(where, "top_k", candidates, range(1, CANDIDATES_MAX + 1))
+    ready = source.tensors["transfer_ready"].whole_numbers() if "transfer_ready" in source.tensors else None
+    if ready is not None and not bool(ready.all()):
+        fact = f"{where}: transfer_ready is false: its codes of tokens were not computed when it was saved"
+        raise UsageError(fact, hint="use a head that was saved by its training")
+    return {"transfer": codes[-1], "message": message[0], "candidates": candidates}
+
+
+def gate_facts(source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Gates of attention, and heads of each layer: by the shapes of tensors, and by what the file states without them.
+
+    Raises UsageError for layers of experts, and for heads that are stated otherwise.
+    """
+    if not dialect.gate:
+        return {}
+    kinds = stated.get("mlp_layer_types")
+    if kinds not in (None, ["dense"] * head.layers):
+        fact = f"{head.name}: config.json has mlp_layer_types = {str(kinds)[:60]!r}"
+        raise UsageError(fact, hint="use a head whose layers have one feed-forward each")
+    stored = [(source.shape(f"blk.{i}.attn_q.weight") or (0,))[0] // head.head for i in range(head.layers)]
+    listed = stated.get("num_attention_heads_per_layer")
+    if listed not in (None, stored):
+        fact = f"{head.name}: num_attention_heads_per_layer is {str(listed)[:60]!r}, its queries have {stored} heads"
+        raise UsageError(fact, hint=tensors.DAMAGED)
+    if any(count < 1 or count % head.kv_heads for count in stored):
+        fact = f"{head.name}: its layers have {stored} attention heads, multiples of {head.kv_heads} were needed"
+        raise UsageError(fact, hint=tensors.DAMAGED)
+    gates = source.shape("blk.0.attn_gate.weight")
+    each = gates is not None and gates[0] == stored[0] * head.head != stored[0]
+    gate = "" if gates is None and not stated.get("gating") else "numbers" if each else "heads"
+    return {"gate": gate, "query_heads": tuple(stored) if set(stored) != {head.heads} else ()}
 
 
 def _check_size(where: str, name: str, value: Any, good: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from spec_core.errors import UsageError
 from spec_targets.architectures.heads.head import Head
 from spec_targets.architectures.heads.tensors import DAMAGED, HeadTensors
 
-UNREAD = ("d2t", "t2d", "rope_freqs.weight")
+UNREAD = ("d2t", "t2d", "rope_freqs.weight", "transfer_ready")
 """Tensors that are read separately, or not needed."""
 
 

@@ -40,7 +40,8 @@ class Dialect:
     window. context_norm: rows of committed positions pass each layer's norm.
     anchored: the row of the last committed token predicts, where the file does not say. two_way: rows of a block attend
     in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the
-    output matrix, not a normed state that is fed back.
+    output matrix, not a normed state that is fed back. gate: the function of gates of its attention.
+    causal: rows of a block attend to earlier ones alone, where the file does not say.
     """
 
     name: str
@@ -59,6 +60,8 @@ class Dialect:
     anchored: bool = False
     two_way: bool = False
     norm_output_is_last_norm: bool = False
+    gate: Literal["", "softplus"] = ""
+    causal: bool = False
 
     def matches(self, raw: Mapping[str, Any], names: Collection[str]) -> bool:
         """Whether a config and names of tensors are of this dialect."""
@@ -169,6 +172,49 @@ BLOCKS = (
         ),
     ),
     Dialect(
+        "Laguna",
+        classes=("DFlashLagunaForCausalLM",),
+        ids=(*OUT_IDS, (AUX, "inputs")),
+        output="target",
+        nested=("dflash_config",),
+        context_norm=True,
+        gate="softplus",
+        reads=(
+            "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "intermediate_size", "rms_norm_eps", "rope_theta", "vocab_size", "dflash_config.block_size",
+            "dflash_config.mask_token_id", "dflash_config.target_layer_ids", "dflash_config.causal", "sliding_windows",
+            "num_attention_heads_per_layer",
+        ),
+    ),
+    Dialect(
+        "SpecForge",
+        classes=("DSpineDraftModel",),
+        marks=("dspine_config",),
+        ids=OUT_IDS,
+        output="target",
+        nested=("dflash_config",),
+        causal=True,
+        reads=(
+            *SIZES, "vocab_size", "block_size", "dflash_config.mask_token_id", "dflash_config.target_layer_ids",
+            "is_causal", "dspine_config.transfer_rank", "dspine_config.message_size", "dspine_config.top_k",
+        ),
+    ),
+    Dialect(
+        "NVIDIA",
+        classes=("LiLiCorrDraftModel",),
+        marks=("dflash_config.lilicorr_enabled", "dflash_config.lilicorr_num_heads"),
+        ids=OUT_IDS,
+        output="target",
+        nested=("dflash_config",),
+        reads=(
+            *SIZES, "vocab_size", "block_size", "dflash_config.mask_token_id", "dflash_config.target_layer_ids",
+            "dflash_config.causal", "dflash_config.lilicorr_candidate_topk", "dflash_config.lilicorr_num_heads",
+            "dflash_config.lilicorr_hidden_size", "dflash_config.lilicorr_num_layers",
+            "dflash_config.lilicorr_factor_dim", "dflash_config.lilicorr_vector_eps",
+            "dflash_config.lilicorr_logit_scale",
+        ),
+    ),
+    Dialect(
         "DeepSpec, Gemma 4",
         classes=("Gemma4DSparkModel",),
         ids=OUT_IDS,
@@ -241,12 +287,6 @@ TRAINED_HERE = attrs.evolve(LLAMACPP_BLOCKS, name="spec train", output="target")
 """Dialects of GGUF files: the converter's, whose engine takes an embedding without an output matrix as tied, and that
 of ``spec train``."""
 
-NOT_READ = {
-    "DSpineDraftModel": "DSpine: its layers pass messages between positions",
-    "LiLiCorrDraftModel": "LiLiCorr: two layers of its own choose a path of candidates",
-    "DFlashLagunaForCausalLM": "Laguna's DFlash: its attention has gates of softplus",
-}
-"""Heads that are refused by name, and why."""
 PEAGLE = "P-EAGLE: it drafts all positions in parallel from a vector of its own"
 
 
@@ -270,8 +310,6 @@ def refused_name(raw: Mapping[str, Any], names: Collection[str]) -> str | None:
     parallel = raw.get("parallel_drafting") is True or raw.get("speculators_model_type") == "peagle"
     if "mask_hidden" in names or parallel or (isinstance(first, str) and "peagle" in first.lower()):
         return PEAGLE
-    if isinstance(first, str) and first in NOT_READ:
-        return NOT_READ[first]
     projector = value_at(raw, "dflash_config.projector_type")
     if isinstance(projector, str) and projector in ("domino", "xpress"):
         return f"{projector}: a projector of its own corrects its rows"

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from spec_core import TargetInfo
 from spec_targets.architectures.heads.dialects import Reading
+from spec_targets.architectures.heads.lattice import Lattice
 from spec_targets.architectures.heads.tapped_layers import layers_of, resolve_layers
 from spec_targets.architectures.rope import Scaling, rope_frequencies
 
-HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
-TITLES = {"eagle3": "EAGLE-3", "dflash": "DFlash", "dspark": "DSpark", "dflash2": "DFlash2"}
+HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2", "dspine", "lilicorr"]
+TITLES = {
+    "eagle3": "EAGLE-3", "dflash": "DFlash", "dspark": "DSpark", "dflash2": "DFlash2", "dspine": "DSpine",
+    "lilicorr": "LiLiCorr",
+}  # fmt: skip
 Shapes = dict[str, tuple[int, ...]]
 Problem = tuple[str, str]
 """A fault, and what to do about it."""
@@ -25,7 +29,8 @@ class Head:
     """Sizes and flags of a head, and which hidden states of the target it reads.
 
     kind: ``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices) or ``dflash2``
-    (with convolutions and a selector). producer: the dialect of the file.
+    (with convolutions and a selector), ``dspine`` (with messages between rows) or ``lilicorr`` (with layers that choose
+    among candidates). producer: the dialect of the file.
     width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
     heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder. rotary: dimensions
     of an attention head that rotate, halves of them together; 0: all.
@@ -48,13 +53,16 @@ class Head:
     a row what follows the token before it, 0 without them. confidence: numbers that the confidence head reads, of a
     state, or of a state and the first factor of ``markov``; 0 without one.
     conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
-    matrices, 0 without one; candidates: tokens of a row that it chooses from.
+    matrices, 0 without one; candidates: tokens of a row that it chooses from. transfer, message: numbers of a token's
+    code and of a message to the next row, 0 without messages. lattice: the layers over candidates.
     logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings.
     scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
     attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
-    layer (Gemma 4). own_values: without, values are the keys before their norm.
-    windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
-    only to earlier ones.
+    layer (Gemma 4). own_values: without, values are the keys before their norm. gate: what the output of attention
+    heads, or each of its numbers, is multiplied by softplus of. query_heads: attention heads of each layer, where they
+    differ.
+    windows: per layer how many positions back it attends, 0 for all. anchored: rows of a block have the window of its
+    first. causal: per layer whether rows of the block attend only to earlier ones.
     """
 
     kind: HeadKind
@@ -111,11 +119,17 @@ class Head:
     conv_groups: int = 0
     selector: int = 0
     candidates: int = 0
+    transfer: int = 0
+    message: int = 0
+    lattice: Lattice | None = None
     embed_scale: float = 1.0
     scale: float = 0.0
     act: Literal["silu", "gelu"] = "silu"
     post_norms: bool = False
     own_values: bool = True
+    gate: Literal["", "heads", "numbers"] = ""
+    query_heads: tuple[int, ...] = ()
+    anchored: bool = False
     windows: tuple[int, ...] = ()
     causal: tuple[bool, ...] = ()
 
@@ -156,6 +170,14 @@ class Head:
             family=self.kind,
         )
 
+    def heads_of(self, layer: int) -> int:
+        """Attention heads of a layer."""
+        return self.query_heads[layer] if self.query_heads else self.heads
+
+    def gates_of(self, layer: int) -> int:
+        """Rows of the matrix of a layer's gates, 0 without gates."""
+        return self.heads_of(layer) * {"": 0, "heads": 1, "numbers": self.head}[self.gate]
+
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
         return rope_frequencies(self.rotary or self.head, self.rope_base, self.scaling, self.divisors)
@@ -188,13 +210,20 @@ class Head:
             codebook = (self.vocab, self.selector)
             shapes |= {"selector_predecessor.weight": codebook, "selector_successor.weight": codebook}
             shapes |= {"selector_hidden.weight": (self.selector, self.width)}
+        if self.transfer:
+            sizes = (self.message, self.transfer)
+            shapes |= {"transfer_codes.weight": (self.vocab, self.transfer), "transfer_gate.bias": (self.message,)}
+            shapes |= {f"transfer_{name}.weight": sizes for name in ("message", "gate", "gate_before")}
+        if self.lattice is not None:
+            shapes |= self.lattice.tensor_shapes(self.width, self.block, self.candidates)
         if self.confidence:
             shapes |= {"conf_proj.weight": (1, self.confidence), "conf_proj.bias": (1,)}
         return shapes
 
     def _block_shapes(self, i: int) -> Shapes:
         paired = self.kind == "eagle3" and i == 0
-        q, kv, read = self.heads * self.head, self.kv_heads * self.head, self.width * (2 if paired else 1)
+        heads = self.heads_of(i)
+        q, kv, read = heads * self.head, self.kv_heads * self.head, self.width * (2 if paired else 1)
         shapes: Shapes = {
             "attn_norm.weight": (self.width,),
             "attn_q.weight": (q, read),
@@ -212,9 +241,13 @@ class Head:
             shapes |= {"post_attention_norm.weight": (self.width,), "post_ffw_norm.weight": (self.width,)}
             shapes |= {"layer_output_scale.weight": (1,)}
         shapes |= {"attn_norm_2.weight": (self.width,)} if paired else {}
-        shapes |= {"attn_sinks.weight": (self.heads,)} if self.sinks else {}
+        shapes |= {"attn_sinks.weight": (heads,)} if self.sinks else {}
+        shapes |= {"attn_gate.weight": (self.gates_of(i), self.width)} if self.gate else {}
         shapes |= {"attn_q_norm.weight": (self.head,), "attn_k_norm.weight": (self.head,)} if self.qk_norm else {}
         shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biases else {}
+        if self.transfer:
+            shapes |= {"transfer_read.weight": (self.transfer, self.width)}
+            shapes |= {"transfer_write.weight": (self.width, self.message)}
         for part in ("attn", "ffn") if self.conv_taps else ():
             shapes |= {f"{part}_conv_base": (2, self.conv_taps, self.width)}
             shapes |= {f"{part}_conv_proj.weight": (2 * self.conv_taps * self.conv_groups, self.width)}
@@ -261,8 +294,9 @@ class Head:
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
         taps_max = target.layer_max.get("conv_taps")
-        if taps_max is not None and self.conv_taps > taps_max:
-            fact = f"{self.name}: its layers have convolutions over the rows of a block"
+        if taps_max is not None and max(self.conv_taps, 2 * bool(self.transfer)) > taps_max:
+            what = "messages between" if self.transfer else "convolutions over"
+            fact = f"{self.name}: its layers have {what} the rows of a block"
             return f"{fact}, GPU kernels run none", "load the model with -o kernels=reference"
         head_max = target.layer_max.get("head")
         if head_max is not None and self.head > head_max:

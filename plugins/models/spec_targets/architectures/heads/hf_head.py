@@ -59,6 +59,7 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     sizes = stated_sizes(hf_options.gemma4_sizes(values, name) if gemma4 else values, source, gemma4)
     arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
     config = sizes.config(arch, _vocab_of(source))
+    source.split_fused(config.kv_heads * config.head)
     dialect = dialect_of(raw, set(source.names()), kind != "eagle3")
     common = _common(raw, sizes, config, source, kind, dialect)
     finish = hf_options.pair_fields if kind == "eagle3" else hf_options.block_fields
@@ -91,6 +92,10 @@ def kind_of(raw: Mapping[str, Any], source: HeadTensors) -> HeadKind:
     names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
     if "DFlash2" in names or "dflash2" in names or source.shape("selector_hidden.weight") is not None:
         return "dflash2"
+    if "DSpine" in names or "dspine_config" in raw or source.shape("transfer_codes.weight") is not None:
+        return "dspine"
+    if "LiLiCorr" in names or source.shape("lilicorr.out_head.weight") is not None:
+        return "lilicorr"
     if "DSpark" in names or "dspark" in names or source.shape("markov_w1.weight") is not None:
         return "dspark"
     if "dflash_config" in raw or "DFlash" in names or "dflash" in names or MUSE in names:
@@ -98,7 +103,7 @@ def kind_of(raw: Mapping[str, Any], source: HeadTensors) -> HeadKind:
     if "agle3" in names or source.shape("blk.0.attn_norm_2.weight") is not None:
         return "eagle3"
     raise UsageError(
-        f"{source.where}: this is no eagle3, dflash, dspark or dflash2 head ({names[:60]})",
+        f"{source.where}: this is no eagle3, dflash, dspark, dflash2, dspine or lilicorr head ({names[:60]})",
         hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 

@@ -10,9 +10,17 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.gemma4 import heads_by_kind
-from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.block_facts import (
+    block_facts,
+    gate_facts,
+    layer_ids,
+    selector_facts,
+    sequential_facts,
+    transfer_facts,
+)
 from spec_targets.architectures.heads.dialects import Dialect, Reading, value_at
 from spec_targets.architectures.heads.head import Head
+from spec_targets.architectures.heads.lattice import lattice_facts
 from spec_targets.architectures.heads.names import GEMMA4
 from spec_targets.architectures.heads.tensors import HeadTensors
 from spec_targets.architectures.values import read_float
@@ -22,6 +30,7 @@ NEUTRAL_PAIRS: dict[str, Any] = NEUTRAL | {
     "output_multiplier": 1.0, "final_logit_softcapping": 0.0, "input_embedding_scale": 1.0, "use_swa": False,
     "sample_from_anchor": False, "rope_is_neox_style": True,
 }  # fmt: skip
+NEUTRAL_TRANSFER = NEUTRAL | {"output_multiplier": 1.0, "final_logit_softcapping": 0.0}
 """Options with their neutral value; other values are not supported."""
 GEMMA4_NEUTRAL: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0,
@@ -117,7 +126,7 @@ def block_fields(
     """A head of blocks. Raises UsageError for what is not supported."""
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     gemma4 = is_gemma4(raw)
-    _check_neutral({**sizes, **options}, head.name, NEUTRAL)
+    _check_neutral({**sizes, **options}, head.name, NEUTRAL_TRANSFER if head.kind == "dspine" else NEUTRAL)
     if options.get("rope_is_neox_style") is not None and not flag(options, "rope_is_neox_style", head.name):
         source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _ids(raw, dialect, head.name)
@@ -131,11 +140,14 @@ def block_fields(
         certain=True,
         repairs=(*head.repairs, *note),
         fc_norm=source.shape("input_norm.0.weight") is not None,
+        **gate_facts(source, head, {**sizes, **options}, dialect),
         **_gemma4_layers(head, source) if gemma4 else _factors({**sizes, **options}, head),
         anchor=_samples_from_anchor(options, head, dialect),
         **{**facts, "causal": _causal(options, windows, head.name, dialect)},
         **sequential_facts(source, head.name, options.get("markov_rank")),
         **selector_facts(source, head.width, options, head.name),
+        **(transfer_facts(source, raw.get("dspine_config"), head.name) if head.kind == "dspine" else {}),
+        **(lattice_facts(source, head, options) if head.kind == "lilicorr" else {}),
     )
 
 
@@ -194,10 +206,23 @@ def _windows(
             else []
         )
         return (window,) * head.layers, note
+    if sizes.get("sliding_windows") is not None:
+        return _listed_windows(sizes["sliding_windows"], head), []
     if "sliding_attention" not in kinds:
         return (0,) * head.layers, []
     window = _positive(sizes, "sliding_window", head.name) + dialect.wide
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds), []
+
+
+def _listed_windows(listed: Any, head: Head) -> tuple[int, ...]:
+    """A window for each layer; 0 and null are full attention."""
+    good = isinstance(listed, list) and len(listed) == head.layers
+    if not good or not all(w is None or (type(w) is int and w >= 0) for w in listed):
+        raise UsageError(
+            f"{head.name}: config.json has sliding_windows = {str(listed)[:60]!r}",
+            hint=f"a number of positions, or null, for each of {head.layers} layers is needed",
+        )
+    return tuple(w or 0 for w in listed)
 
 
 def _positive(options: Mapping[str, Any], key: str, name: str) -> int:
@@ -212,4 +237,4 @@ def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str, dia
     if dialect.two_way or flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
     causal = next((flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
-    return tuple(bool(w) if causal is None else causal for w in windows)
+    return tuple(dialect.causal or bool(w) if causal is None else causal for w in windows)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from spec_targets.architectures.heads.dialects import NOT_READ
-
 EAGLE3 = (
     "LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel", "LlamaEagle3DraftModel", "Qwen3Eagle3DraftModel",
     "Eagle3LlamaForCausalLM", "PEagleSpeculator",
@@ -42,9 +40,21 @@ NAMES = {
     "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
     "candidate_selector.successor_codebook": "selector_successor.weight",
     "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
+    "transfer_codes": "transfer_codes.weight",
+    "injection.message.weight": "transfer_message.weight",
+    "injection.receiver_gate.weight": "transfer_gate.weight",
+    "injection.predecessor_gate.weight": "transfer_gate_before.weight",
+    "injection.bias": "transfer_gate.bias",
     "d2t": "d2t",
     "t2d": "t2d",
 }
+INJECTED = {"readouts": "transfer_read.weight", "writes": "transfer_write.weight"}
+"""Matrices of a layer that messages between rows are read and written by."""
+SEQUENTIAL = {
+    "feature_mlp.0.": "feature_norm.", "feature_mlp.1.": "feature_mlp.up_proj.", "feature_mlp.3.":
+    "feature_mlp.down_proj.", "mlp.0.": "mlp.up_proj.", "mlp.2.": "mlp.down_proj.",
+}  # fmt: skip
+"""Names in LiLiCorr as its training exports them, by numbers, and as engines have them."""
 LAYER = {
     "input_layernorm.weight": "attn_norm.weight",
     "attention_conv.base_kernel": "attn_conv_base",
@@ -57,12 +67,13 @@ LAYER = {
     "self_attn.o_proj.bias": "attn_output.bias",
     "self_attn.attention_sink_bias": "attn_sinks.weight",
     "self_attn.sinks": "attn_sinks.weight",
+    "self_attn.g_proj.weight": "attn_gate.weight",
     "self_attn.q_norm.weight": "attn_q_norm.weight",
     "self_attn.k_norm.weight": "attn_k_norm.weight",
     "mlp.gate_proj.weight": "ffn_gate.weight",
     "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight",
-} | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias")}
+} | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in (*"qkv", "qkv") for kind in ("weight", "bias")}
 POST_NORMS = LAYER | {
     "post_attention_layernorm.weight": "post_attention_norm.weight",
     "pre_feedforward_layernorm.weight": "ffn_norm.weight",
@@ -90,8 +101,12 @@ def our_name(name: str, layer: Mapping[str, str] = LAYER) -> str:
         return NAMES[name]
     if match := re.fullmatch(r"(?:midlayer|layers\.([0-9]{1,9}))\.(.+)", name):
         return f"blk.{int(match[1] or 0)}.{layer.get(match[2], match[2])}"
-    if match := re.fullmatch(r"fc_norm\.([0-9]{1,9})\.weight", name):
+    if match := re.fullmatch(r"(?:fc_norm|aux_hidden_norms)\.([0-9]{1,9})\.weight", name):
         return f"input_norm.{match[1]}.weight"
+    if match := re.fullmatch(r"injection\.(readouts|writes)\.([0-9]{1,9})\.weight", name):
+        return f"blk.{int(match[2])}.{INJECTED[match[1]]}"
+    if name.startswith("lilicorr."):
+        return next((name.replace(a, b) for a, b in SEQUENTIAL.items() if a in name), name)
     if (stem := name.removesuffix(".weight")) in OLD_NORMS:
         return f"input_norm.{OLD_NORMS[stem]}.weight"
     return name
@@ -101,8 +116,8 @@ def is_head(raw: Mapping[str, Any]) -> bool:
     """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    by_name = first in (*EAGLE3, *DFLASH, MUSE, *NOT_READ) or any(
-        part in first for part in ("DSpark", "DFlash", "agle3")
+    by_name = first in (*EAGLE3, *DFLASH, MUSE) or any(
+        part in first for part in ("DSpark", "DFlash", "agle3", "DSpine", "LiLiCorr")
     )
     return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
 

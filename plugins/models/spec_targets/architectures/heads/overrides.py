@@ -16,7 +16,17 @@ from spec_core.errors import UsageError
 from spec_targets.architectures.heads.tensors import HeadTensors, mapping
 from spec_targets.architectures.rope import Scaling
 
-FLAGS = ("tied", "own_output", "norm_before_residual", "norm_output", "normed", "anchor", "context_norm", "norm_twice")
+FLAGS = (
+    "tied",
+    "own_output",
+    "norm_before_residual",
+    "norm_output",
+    "normed",
+    "anchor",
+    "context_norm",
+    "norm_twice",
+    "anchored",
+)
 """Fields of a head that are true or false."""
 TENSORS = ("neighbours", "plus_one", "swapped_norms")
 """Changes of tensors: rows of q and k that turn together lie side by side; norms are stored without 1; the norms of a

@@ -24,7 +24,7 @@ class HeadReading:
 
 def readings_of(head: Any, source: Any, layers: int, sources: Sequence[int]) -> list[HeadReading]:
     """Other readings of a head that reads these hidden states of a target of ``layers`` blocks."""
-    makers = (_layers(layers, sources), _norms(head, layers, sources), _outputs(head), _rotations(head, source))
+    makers = (_layers(layers, sources), _norms(head, source, layers, sources), _outputs(head), _rotations(head, source))
     listed = [reading for readings in (*makers, _maps(head, source), _rows(head)) for reading in readings]
     unique = {repr(sorted(reading.changes.items())): reading for reading in reversed(listed)}
     return list(reversed(unique.values()))
@@ -53,7 +53,13 @@ def other_layers(layers: int, sources: Sequence[int]) -> Iterator[HeadReading]:
                 yield HeadReading(f"hidden state {other} in place of {own}", LAYER, {"ids": ids})
 
 
-def _norms(head: Any, layers: int, sources: Sequence[int]) -> Iterator[HeadReading]:
+def _has_small_norms(source: Any) -> bool:
+    """Whether weights of norms are nearer to 0 than to 1, as they are where 1 was taken off."""
+    norms = [source.load(name).float().median() for name in source.names() if name.endswith("norm.weight")]
+    return bool(norms) and float(sum(norms)) / len(norms) < 0.5
+
+
+def _norms(head: Any, source: Any, layers: int, sources: Sequence[int]) -> Iterator[HeadReading]:
     if layers in sources:
         side = "before" if head.normed else "after"
         yield HeadReading(f"the last state {side} the final norm", NORM, {"normed": not head.normed})
@@ -67,7 +73,8 @@ def _norms(head: Any, layers: int, sources: Sequence[int]) -> Iterator[HeadReadi
         name = f"context {'without' if head.context_norm else 'with'} the norm of each layer"
         yield HeadReading(name, NORM, {"context_norm": not head.context_norm})
     yield HeadReading("its first two norms exchanged", NORM, {"swapped_norms": True})
-    yield HeadReading("norms stored without 1", NORM, {"plus_one": True})
+    if _has_small_norms(source):
+        yield HeadReading("norms stored without 1", NORM, {"plus_one": True})
     if not 1e-7 < head.eps < 1e-4:
         yield HeadReading("eps 1e-6", NORM, {"eps": 1e-6})
 
@@ -118,3 +125,6 @@ def _rows(head: Any) -> Iterator[HeadReading]:
     causal = any(head.causal)
     name = "both directions" if causal else "earlier rows alone"
     yield HeadReading(f"rows of a block attend to {name}", MASK, {"causal": not causal})
+    if any(head.windows):
+        name = "each row has a window of its own" if head.anchored else "all rows have the window of the first"
+        yield HeadReading(f"{name} in a block", MASK, {"anchored": not head.anchored})

@@ -8,7 +8,7 @@ The norm before ``fc`` is ``input_norm.weight`` over all hidden states together 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -39,6 +39,35 @@ class StoredTensor(Protocol):
         """The values of a vector of whole numbers; None for what cannot be one."""
 
 
+@attrs.frozen
+class StoredRows:
+    """Some rows of a stored tensor."""
+
+    whole: StoredTensor
+    first: int
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.count, *self.whole.shape[1:])
+
+    @property
+    def type(self) -> str:
+        return self.whole.type
+
+    def load(self) -> Tensor:
+        """See ``StoredTensor``."""
+        return self.whole.load()[self.first : self.first + self.count]
+
+    def blocks(self) -> Tensor:
+        """See ``StoredTensor``."""
+        return self.whole.blocks()[self.first : self.first + self.count]
+
+    def whole_numbers(self) -> Tensor | None:
+        """See ``StoredTensor``."""
+        return None
+
+
 @attrs.define(eq=False)
 class HeadTensors:
     """Tensors of a file under our names, whatever its format.
@@ -54,6 +83,23 @@ class HeadTensors:
 
     def names(self) -> Iterable[str]:
         return self.tensors
+
+    def split_fused(self, keys: int) -> None:
+        """Take q, k and v of layers that store them as one tensor apart. keys: rows of k, and of v."""
+        tensors = dict(self.tensors)
+        for name in [name for name in tensors if ".attn_qkv." in name]:
+            whole = tensors.pop(name)
+            queries = (whole.shape[0] if whole.shape else 0) - 2 * keys
+            if queries < 1:
+                fact = f"{self.where}: tensor {name!r} has shape {list(whole.shape)}, q and 2 x {keys} rows were needed"
+                raise UsageError(fact, hint=DAMAGED)
+            if name.replace("attn_qkv.", "attn_q.") in tensors:
+                fact = f"{self.where}: queries are in {name!r} and in a tensor of their own, one was needed"
+                raise UsageError(fact, hint="use another head")
+            firsts = {"q": (0, queries), "k": (queries, keys), "v": (queries + keys, keys)}
+            for part, (first, count) in firsts.items():
+                tensors[name.replace("attn_qkv.", f"attn_{part}.")] = StoredRows(whole, first, count)
+        self.tensors = tensors
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         return self.tensors[name].shape if name in self.tensors else None
@@ -138,6 +184,14 @@ def _problem_of(ids: Tensor, vocab: int) -> str | None:
     if low < 0 or (vocab and high >= vocab):
         return f"'d2t' maps to token {low if low < 0 else high}, the vocabulary is 0 to {vocab - 1}"
     return None if len(ids.unique()) == len(ids) else "'d2t' maps two rows to one token"
+
+
+def stated_number(stated: Mapping[str, Any], key: str, where: str) -> float:
+    """A positive number of a config. Raises UsageError for anything else."""
+    value = stated.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise UsageError(f"{where}: {key} is {repr(value)[:40]}, a positive number was needed", hint=DAMAGED)
+    return float(value)
 
 
 def halves(rows: Tensor, heads: int) -> Tensor:
