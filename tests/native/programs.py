@@ -37,13 +37,16 @@ KINDS = (*native.TYPES, "MXFP4")
 """Types of matrices. Blocks of MXFP4 become others when they are read."""
 KIMI = "kimi-linear"
 """The architecture with latents, and with a decay of every channel."""
+DEEPSEEK = "deepseek2"
+"""The architecture with latents in every block, whose shared numbers rotate."""
 HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI)
 SHORT = ("lfm2", "lfm2moe")
 GRANITE, FALCON, NEMOTRON = "granitehybrid", "falcon-h1", ("nemotron_h", "nemotron_h_moe")
 SCANNED = (GRANITE, FALCON, *NEMOTRON)
 """The architectures with Mamba-2."""
-SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
+SIGMOID = ("glm4moe", "lfm2moe", KIMI, DEEPSEEK, NEMOTRON[1], "minimax-m2")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, DEEPSEEK, NEMOTRON[1],
+            "minimax-m2")  # fmt: skip
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe", "minimax-m2")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 LAYERED = "gemma4"
@@ -119,7 +122,9 @@ def config(rng: random.Random) -> Config:
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
         **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
     )
-    more = _latents(rng, deep) if arch == KIMI else _scans(rng, arch, layers) if arch in SCANNED else {}
+    more = (
+        _latents(rng, arch, deep) if arch in (KIMI, DEEPSEEK) else _scans(rng, arch, layers) if arch in SCANNED else {}
+    )
     return attrs.evolve(drawn, **more)
 
 
@@ -141,13 +146,14 @@ def _scans(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
     }
 
 
-def _latents(rng: random.Random, deep: bool) -> dict[str, Any]:
+def _latents(rng: random.Random, arch: str, deep: bool) -> dict[str, Any]:
     """Latents of unusual sizes, and the sizes of heads that follow from them."""
     rank, shared = rng.choice(NARROW_HEADS if deep else [16, 20, 40, 64, 128, 512]), rng.choice([2, 8, 12, 64])
     plain, value = (rng.choice([12, 20, 32, 64, 100]) for _ in range(2))
-    latent = LatentShape(rank, shared, plain, value)
-    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared}
-    return sizes | {"inner_eps": rng.choice([1e-5, 1e-6])}
+    queries = rng.choice([0, 20, 32, 96]) if arch == DEEPSEEK else 0
+    latent = LatentShape(rank, shared, plain, value, queries)
+    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared, "unrotated": arch == KIMI}
+    return sizes | {"inner_eps": rng.choice([1e-5, 1e-6]), "scale": rng.choice([0.0, 0.2]) if arch == DEEPSEEK else 0.0}
 
 
 def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:

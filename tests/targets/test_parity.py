@@ -20,9 +20,13 @@ DENSE = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe", "minimax-m2")
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 KIMI = "kimi-linear"
 """Its file has another eps in some norms than its directory: two sets of tensors."""
+LATENT = ("glm4moelite", "deepseek3")
+"""Latents with rotation; of glm4moelite as of kimi-linear there are two sets of tensors."""
 SHORT = ("lfm2", "lfm2moe")
 SCANNED = ("granite-hybrid", "granite-hybrid-dense", "falcon-h1", "nemotron-h", "nemotron-h-moe")
-MODELS = [f"{arch}/{file}" for arch in (*DENSE, *HYBRID, KIMI, *SHORT, *SCANNED) for file in ("model-f32.gguf", "hf")]
+MODELS = [
+    f"{arch}/{file}" for arch in (*DENSE, *HYBRID, KIMI, *LATENT, *SHORT, *SCANNED) for file in ("model-f32.gguf", "hf")
+]
 QUANTISED = {
     "qwen3-q8_0": "model-q8_0.gguf",
     "llama-q4_k_m": "model-q4_k_m.gguf",
@@ -212,14 +216,15 @@ def test_recurrent_states_are_those_of_the_reference(arch, kernels):
         assert largest(inputs.T, window) <= 1e-5 * inputs.abs().max()
 
 
-def test_latents_are_those_of_the_reference(kernels):
-    """Behind the numbers that all heads share."""
-    case = Case(f"{KIMI}/hf", kernels, cache_dtype="float32")
+@pytest.mark.parametrize("arch", (KIMI, *LATENT))
+def test_latents_are_those_of_the_reference(arch, kernels):
+    """Behind the numbers that all heads share, in which the first members of all pairs come first."""
+    case = Case(f"{arch}/hf", kernels, cache_dtype="float32")
     seq = sequence(case.target, case.tokens("prompt_37"))
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
-    (block,) = set(range(case.target.info.layers)) - case.target.config.recurrent
-    keys, values = seq.slot.state.cache.read(case.target.config.layer_of(block), 37)
-    shared, latent = (case.tensors[f"state_37.layer_{block}.{name}"] for name in ("shared_key", "latent"))
+    for block in sorted(set(range(case.target.info.layers)) - case.target.config.recurrent):
+        keys, values = seq.slot.state.cache.read(case.target.config.layer_of(block), 37)
+        shared, latent = (case.tensors[f"state_37.layer_{block}.{name}"] for name in ("shared_key", "latent"))
 
-    assert largest(torch.cat([shared, latent], 1), keys[0]) <= case.bar(37)
-    assert torch.equal(keys[0, :, shared.shape[1] :], values[0])
+        assert largest(torch.cat([shared, latent], 1), keys[0]) <= case.bar(37)
+        assert torch.equal(keys[0, :, shared.shape[1] :], values[0])

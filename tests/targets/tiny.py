@@ -23,6 +23,9 @@ NEWER = {
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
     "kimi-linear": ("KimiLinearConfig", "KimiLinearForCausalLM"),
+    "deepseek3": ("DeepseekV3Config", "DeepseekV3ForCausalLM"),
+    "deepseek2-lite": ("DeepseekV2Config", "DeepseekV2ForCausalLM"),
+    "glm4moelite": ("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM"),
     **dict.fromkeys(
         ("granitehybrid", "granitehybrid-dense"), ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM")
     ),

@@ -12,6 +12,7 @@ from importlib import metadata
 
 from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
+from spec_targets.architectures.deepseek2 import DEEPSEEK2
 from spec_targets.architectures.falcon_h1 import FALCON_H1
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
@@ -48,7 +49,7 @@ GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, MISTRAL3, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4,
     GPT_OSS, LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, NEMOTRON_H_MOE,
-    MINIMAX_M2,
+    MINIMAX_M2, DEEPSEEK2,
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class Config:
     convolutions, of shape ``conv``, or Mamba-2, of shape ``scan``. attending: blocks with attention; None: all others.
     unrotated: heads do not rotate.
     latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
-    ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
+    ones; the latter rotate. inner_eps: of unit lengths in gated delta nets, and of the norms of latents.
     nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
     their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
@@ -118,7 +118,7 @@ class Config:
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
         if self.latent:
-            return latent_heads(self.heads, self.latent)
+            return latent_heads(self.heads, self.latent, 0 if self.unrotated else self.rotary_dim, self.scale)
         window = self.windows[i] if i < len(self.windows) else 0
         head, kv_heads = (self.local_head, self.local_kv_heads) if window else (0, 0)
         return HeadShape(
@@ -250,9 +250,11 @@ class Config:
 
     def _check_latent(self, s: LatentShape, where: str) -> None:
         sizes = (s.rank, s.shared, s.plain, s.value)
-        if not all(0 < n <= MAX_HEAD for n in sizes) or s.rank + s.shared != self.head or self.kv_heads != 1:
+        fits = s.rank + s.shared == self.head and (self.unrotated or s.shared == self.rotary_dim)
+        narrow = all(0 < n <= MAX_HEAD for n in sizes) and 0 <= s.queries < 1 << 24
+        if not narrow or not fits or self.kv_heads != 1:
             raise UsageError(
                 f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
-                f"them, heads of {self.head}: no latent attention has these sizes",
+                f"them, queries from {s.queries}, heads of {self.head}: no latent attention has these sizes",
                 hint="the file is damaged; get it again",
             )

@@ -139,6 +139,17 @@ class ConfigJson:
             groups_used=self.integer("topk_group", 1),
         )
 
+    def dense_blocks(self) -> int:
+        """Number of dense blocks before those with experts, also where every block's kind is listed."""
+        layers, kinds = self.layers(), self.raw.get("mlp_layer_types")
+        dense = self.integer("first_k_dense_replace", 0) if kinds is None else str(kinds).count("'dense'")
+        if kinds not in (None, ["dense"] * dense + ["sparse"] * (layers - dense)):
+            raise UsageError(
+                f"{self.where}: config.json has mlp_layer_types = {str(kinds)[:60]}",
+                hint=f"a list of {layers} types is needed, 'dense' first, then 'sparse'",
+            )
+        return dense
+
     def shared_ff(self) -> int:
         """Width of the shared expert: as stated, or the widths of all shared experts together."""
         given = self.integer("shared_expert_intermediate_size", 0)
