@@ -65,11 +65,13 @@ def test_rows_are_combined(function, indexed):
     close(*outs)
 
 
-def test_a_gate_of_one_column_applies_to_a_row():
-    x, gate = randn(5, 40), randn(5, 1)
+@pytest.mark.parametrize("gates", [1, 5, 40])
+@pytest.mark.parametrize("function", ["sigmoid", "silu", "softplus"])
+def test_a_gate_of_fewer_columns_applies_to_parts_of_a_row(function, gates):
+    x, gate = randn(5, 40), 20 * randn(5, gates)
     outs = torch.empty(5, 40, device=DEVICE), torch.empty(5, 40, device=DEVICE)
-    combine_rows("sigmoid", outs[0], x, gate)
-    naive_combine_rows("sigmoid", outs[1], x, gate)
+    combine_rows(function, outs[0], x, gate)
+    naive_combine_rows(function, outs[1], x, gate)
     close(*outs)
 
 

@@ -254,7 +254,10 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "attend: layer": (model(attend={"layer": -1}), "Attend of 'q': the layer is -1"),
     "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
-    "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
+    "gate": (
+        model(gate={"x": "part", "gate": "k"}),
+        "Gate of 'part': the width of 'part' is 6, a multiple of 24 is needed",
+    ),
     "glu": (model(glu={"up": "q"}), "GLU of 'g': the width of 'q' is 48, 40 is needed"),
     "columns": (
         model(columns={"start": 20}),

@@ -92,7 +92,7 @@ FUNCTIONS = {
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),
     "glu": (None, I, P, S, P, S, I, I, P, S),
     "softcap": (None, P, S, I, I, F),
-    "gate": (None, P, S, P, S, I, I),
+    "gate": (None, I, P, S, P, S, I, I, I),
     "multiply": (None, P, S, P, S, I, I, P, S),
     "add": (None, P, S, P, S, P, I, I),
     "lay_down": (None, P, I, I, P, P, S, P, S),

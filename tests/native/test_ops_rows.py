@@ -153,11 +153,10 @@ def test_gated_norm_normalises_before_it_gates(isa, dim):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_gates_and_sums_are_formulas(isa, width):
     a, b, s = normal(3, width), normal(3, width, seed=1), normal(3, seed=2)
-    out, gated, product, added, scaled = np.empty_like(a), a.copy(), np.empty_like(a), a.copy(), a.copy()
+    out, product, added, scaled = np.empty_like(a), np.empty_like(a), a.copy(), a.copy()
     dots = np.empty(3, np.float32)
     ops = table(isa)
     ops.glu(0, at(a), width, at(b), width, 3, width, at(out), width)
-    ops.gate(at(gated), width, at(b), width, 3, width)
     ops.multiply(at(a), width, at(b), width, 3, width, at(product), width)
     ops.add(at(added), width, at(b), 0, None, 3, width)
     ops.add(at(scaled), width, at(b), width, at(s), 3, width)
@@ -165,11 +164,34 @@ def test_gates_and_sums_are_formulas(isa, width):
 
     wide, other = a.astype(np.float64), b.astype(np.float64)
     np.testing.assert_allclose(out, FUNCTIONS["silu"](wide) * other, rtol=1e-6)
-    np.testing.assert_allclose(gated, wide * FUNCTIONS["sigmoid"](other), rtol=1e-6)
     assert same(product, a * b)
     assert same(added, a + b[0])
     assert same(scaled, a + b * s[:, None])
     np.testing.assert_allclose(dots, (wide * other).sum(1), atol=1e-5)
+
+
+def naive_gate(by: str, x: np.ndarray, gate: np.ndarray) -> np.ndarray:
+    """Each number of a row's gate times one part of the row, in float64."""
+    parts = x.astype(np.float64).reshape(len(x), gate.shape[1], -1)
+    return (parts * FUNCTIONS[by](gate.astype(np.float64))[:, :, None]).reshape(x.shape)
+
+
+@each_isa
+@pytest.mark.parametrize("by", ["sigmoid", "silu", "softplus"])
+@pytest.mark.parametrize("gates, part", [(1, 1), (1, 577), (4, 16), (17, 7), (48, 128), (200, 1)])
+def test_a_gate_applies_to_its_part_of_a_row(isa, gates, part, by):
+    """Also of rows that lie apart, and of large gates; the bits are those of a row alone."""
+    x, gate = normal(3, gates * part + 5), 6 * normal(3, gates + 2, seed=1)
+    rows, got = x[:, : gates * part], x.copy()
+    gate[:, 0] = [-200, 0, 200]
+    function = list(FUNCTIONS).index(by)
+    table(isa).gate(function, at(got), x.shape[1], at(gate), gate.shape[1], 3, gates * part, gates)
+    alone = x[1].copy()
+    table(isa).gate(function, at(alone), x.shape[1], at(gate[1]), gate.shape[1], 1, gates * part, gates)
+
+    np.testing.assert_allclose(got[:, : gates * part], naive_gate(by, rows, gate[:, :gates]), rtol=1e-6, atol=1e-30)
+    assert same(got[:, gates * part :], x[:, gates * part :])
+    assert same(got[1], alone)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from spec_kernels import native
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.ops import Add, AddRows, Columns, Input, Model, Op, Rotate, Tap
+from spec_kernels.model.ops import Add, AddRows, Columns, Gate, Input, Model, Op, Rotate, Tap
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.native.executor import Native
@@ -41,6 +41,22 @@ def assert_equal(op: Op) -> None:
 @pytest.mark.parametrize("x, y", [("x", "y"), ("y", "x"), ("x", "x")])
 def test_a_sum_may_be_written_to_one_of_its_inputs(x, y, out, scale):
     assert_equal(Add(x, y, out, scale))
+
+
+@pytest.mark.parametrize("by", ["sigmoid", "silu", "softplus"])
+@pytest.mark.parametrize("gates", [1, 4, 60])
+def test_gates_apply_to_equal_parts_of_a_row(gates, by):
+    """Native and reference round their functions apart; each row has the same bits in any number of rows."""
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(ROWS, 60), "gate": 4 * torch.randn(ROWS, gates)}
+    model = Model((Input("x", 60), Input("gate", gates), Gate("x", "gate", "x", by), Tap("x", "x")))
+    ours, theirs = (run(of(model, Nothing()), inputs)["x"] for of in (Native, Reference))
+    parts = inputs["x"].double().view(ROWS, gates, -1)
+    functions = {"sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu, "softplus": torch.nn.functional.softplus}
+    expected = (parts * functions[by](inputs["gate"].double())[:, :, None]).view(ROWS, 60)
+
+    for rows in (ours, theirs):
+        assert (rows - expected).abs().max() <= 1e-6 * expected.abs().max()
 
 
 @pytest.mark.parametrize("start, width", [(0, WIDTH), (0, 1), (17, 20), (WIDTH - 1, 1)])

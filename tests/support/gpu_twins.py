@@ -184,6 +184,7 @@ def naive_combine_rows(
     """The twin of ``combine_rows`` in torch."""
     rows = (x[: len(out)] if index is None else x[index.long()]).float()
     other = rows if y is None else y[: len(out)].float()
+    other = other.repeat_interleave(rows.shape[1] // other.shape[1], 1)
     if function.endswith("_glu"):
         out.copy_(_naive_glu(function, rows, other))
         return
@@ -192,6 +193,7 @@ def naive_combine_rows(
         "add": lambda: rows + other,
         "sigmoid": lambda: rows * other.sigmoid(),
         "silu": lambda: rows * other * other.sigmoid(),
+        "softplus": lambda: rows * torch.nn.functional.softplus(other),
         "cap": lambda: (rows / scale).tanh() * scale,
     }
     out.copy_(results[function]())

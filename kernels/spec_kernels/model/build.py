@@ -21,6 +21,7 @@ from spec_kernels.model.ops import (
     Concat,
     Delta,
     Gate,
+    Gating,
     Linear,
     Mixture,
     Norm,
@@ -98,17 +99,21 @@ class Builder:
         parts: Sequence[str] = ("k", "v"),
         value_norm: bool = False,
         query_table: int | None = None,
+        own_gates: tuple[Gating, int] | None = None,
     ) -> Iterator[Op]:
-        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate)), without rope if no dimension rotates
+        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · f(gate)), without rope if no dimension rotates
 
         norms: q and k of each head have a norm. biases: q, k and v have biases. None: if the file has them.
         gated: ``attn_q`` holds, per head, queries and then a gate. sinks: heads have sinks, see ``Attend``.
         residual: False: the result is ``h``, and ``x`` stays. parts: without ``v`` values are the keys before their
         norm; without both the layer reads what an earlier one has stored. value_norm: values of each head are
-        normalised. query_table: of the queries' rotation, where it differs from the keys'.
+        normalised. query_table: of the queries' rotation, where it differs from the keys'. own_gates: f, and rows of
+        ``attn_gate``: one for each head, or for each number; without, f is sigmoid.
         """
         shape = self.shape.heads
         yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated)
+        if own_gates is not None:
+            yield self.linear("h", "gate", "attn_gate", (own_gates[1], self.shape.width))
         norms = self.has("attn_q_norm.weight", "attn_k_norm.weight") if norms is None else norms
         if norms:
             yield self.head_norm("q", "attn_q_norm.weight")
@@ -117,8 +122,8 @@ class Builder:
             yield from self.store(norms, parts, value_norm)
         scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
         yield Attend("q", "a", shape, self.layer, causal, scores)
-        if gated:
-            yield Gate("a", "gate", "a", "sigmoid")
+        if gated or own_gates is not None:
+            yield Gate("a", "gate", "a", "sigmoid" if own_gates is None else own_gates[0])
         yield self.onto("a", "attn_output", (self.shape.width, shape.q_width), residual)
 
     def store(self, norms: bool, parts: Sequence[str] = ("k", "v"), value_norm: bool = False) -> Iterator[Op]:

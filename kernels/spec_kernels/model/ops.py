@@ -24,6 +24,9 @@ Activation = Literal["silu", "gelu", "clamped", "relu"]
 """silu(g) · u, gelu(g) · u by the tanh formula, min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1), or
 max(g, 0) · u."""
 
+Gating = Literal["sigmoid", "silu", "softplus"]
+"""The function of a gate; softplus(g) = log(1 + e^g)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:
@@ -119,12 +122,12 @@ class GLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate), f is sigmoid or silu; a gate of width 1 applies to the whole row."""
+    """out = x · f(gate). A gate of fewer columns than x applies each to one of as many equal parts of the row."""
 
     x: str
     gate: str
     out: str
-    by: Literal["sigmoid", "silu"]
+    by: Gating
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.rms_norm import rms_norm
 
-GATES = {"sigmoid": sigmoid, "silu": silu}
+GATES = {"sigmoid": sigmoid, "silu": silu, "softplus": softplus}
 
 
 class Reference:
@@ -217,7 +217,9 @@ class Pass:
 
     def gate(self, op: ops.Gate) -> None:
         x = self[op.x]
-        self.values[op.out] = x * GATES[op.by](self[op.gate]).to(x.dtype)
+        factors = GATES[op.by](self[op.gate]).to(x.dtype)
+        parts = x.unflatten(1, (factors.shape[1], -1))
+        self.values[op.out] = (parts * factors[:, :, None]).view_as(x)
 
     def add(self, op: ops.Add) -> None:
         total = self[op.x] + self[op.y]

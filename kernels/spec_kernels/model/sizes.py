@@ -191,8 +191,8 @@ class Sizes:
 
     def gate(self, op: ops.Gate) -> None:
         width = self.read(f"Gate of {op.x!r}", op.x)
-        if self.read(f"Gate of {op.x!r}", op.gate) != 1:
-            self.wide(f"Gate of {op.x!r}", op.gate, width)
+        name = f"Gate of {op.x!r}"
+        pieces(name, f"the width of {op.x!r}", width, self.read(name, op.gate))
         self.widths[op.out] = width
 
     def concat(self, op: ops.Concat) -> None:

@@ -24,6 +24,8 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 HEADINGS = ("final", "logits")
 ACTIVATIONS = ("silu", "gelu", "clamped", "relu")
 """Activations in the order of ``enum spec_glu``."""
+FUNCTIONS = ("exp", "sigmoid", "silu", "softplus", "tanh")
+"""Functions in the order of ``enum spec_function``."""
 
 
 class Lowering:
@@ -225,10 +227,10 @@ class Lowering:
         return self.index_of(name)
 
     def gate(self, op: ops.Gate, after: list[Any]) -> None:
-        if op.by != "sigmoid" or op.x != op.out:
-            raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
+        if op.x != op.out:
+            raise NotImplementedError(f"a gate from {op.x} to {op.out}")
         gate, width = self.index_of(op.gate), self.width(op.x)
-        self.program.gate(self.value_index(op.x, width), gate, width)
+        self.program.gate(self.value_index(op.x, width), gate, width, FUNCTIONS.index(op.by))
 
     def blockconv(self, op: ops.BlockConv, after: list[Any]) -> None:
         x, kernel, width = self.index_of(op.x), self.index_of(op.kernel), self.width(op.x)

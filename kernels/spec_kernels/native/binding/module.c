@@ -217,12 +217,12 @@ static PyObject *quantise(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, gate, width */
+/* x, gate, width, enum spec_function */
 static PyObject *gate(PyObject *self, PyObject *args) {
-    int x, y, width;
-    if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
+    int x, y, width, by;
+    if (!PyArg_ParseTuple(args, "iiii", &x, &y, &width, &by)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_GATE);
-    if (op) op->x = x, op->y = y, op->width = width;
+    if (op) op->x = x, op->y = y, op->width = width, op->index = by;
     return none_or_error(op);
 }
 

@@ -185,8 +185,10 @@ typedef struct {
                 float *out, size_t out_stride);
     /* x = cap tanh(x / cap); cap above 0 */
     void (*softcap)(float *x, size_t stride, int rows, int width, float cap);
-    /* x *= sigmoid(gate) */
-    void (*gate)(float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width);
+    /* x *= f(gate), f one of enum spec_function: each of `gates` numbers of a row applies to an equal part of x; gates
+       divides width. */
+    void (*gate)(int function, float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width,
+                 int gates);
     /* out = x y; out may be x or y. */
     void (*multiply)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out,
                      size_t out_stride);

@@ -80,21 +80,6 @@ static void quantise(spec_program *p, const spec_op *op, int first, int rows) {
                          qrows->data + (size_t)(first / SPEC_GROUP) * qrows->group_bytes);
 }
 
-/* x *= sigmoid(gate), elementwise or with one gate per row. */
-static void gate(spec_program *p, const spec_op *op, int first, int rows) {
-    float *x = spec_rows_of(p, op->x, first), *y = spec_rows_of(p, op->y, first);
-    size_t stride = p->values[op->x].stride, gate_stride = p->values[op->y].stride;
-    if (p->values[op->y].width == op->width) {
-        p->ops_table->gate(x, stride, y, gate_stride, rows, op->width);
-        return;
-    }
-    for (int r = 0; r < rows; r++) {
-        float factor;
-        p->ops_table->apply(SPEC_SIGMOID, y + (size_t)r * gate_stride, 1, &factor);
-        for (int i = 0; i < op->width; i++) x[(size_t)r * stride + (size_t)i] *= factor;
-    }
-}
-
 static void add(spec_program *p, const spec_op *op, int first, int rows) {
     for (int r = first; op->out != op->x && r < first + rows; r++)
         memmove(spec_rows_of(p, op->out, r), spec_rows_of(p, op->x, r), (size_t)op->width * sizeof(float));
@@ -188,7 +173,10 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
     case SPEC_HEADS: heads(p, op, first, rows); break;
     case SPEC_STORE: store(p, op, first, rows); break;
     case SPEC_QUANTISE: quantise(p, op, first, rows); break;
-    case SPEC_GATE: gate(p, op, first, rows); break;
+    case SPEC_GATE:
+        t->gate(op->index, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first),
+                v[op->y].stride, rows, op->width, v[op->y].width);
+        break;
     case SPEC_CONCAT: concat(p, op, first, rows); break;
     case SPEC_COLUMNS: columns(p, op, first, rows); break;
     case SPEC_ADD_ROWS: add_rows(p, op, first, rows); break;
