@@ -242,12 +242,12 @@ class Delta:
     """The gated delta rule after a causal convolution (Yang et al., 2412.06464; as in Qwen3-Next).
 
     q, k, v = silu(conv(qkv)) with q and k of unit length, q scaled by 1 / sqrt(Dk);
-    g = rate · softplus(alpha + dt), b = sigmoid(beta);
+    g = rate · softplus(alpha + dt), b = strength · sigmoid(beta);
     S = exp(g) S + k dᵀ with d = b (v - (exp(g) S)ᵀ k); out = Sᵀ q.
 
     conv: float32 [W, C], the current input's weight last    eps: of the unit length
     rate, dt: float32 [Hv], or [Hv · Dk] as alpha is where every channel has a decay (KDA, 2510.26692)
-    layer: its layer in the pool of states
+    layer: its layer in the pool of states    strength: above 1 a step may turn a direction of the state round
     """
 
     qkv: str
@@ -260,6 +260,7 @@ class Delta:
     dt: Tensor
     layer: int
     eps: float = 1e-6
+    strength: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

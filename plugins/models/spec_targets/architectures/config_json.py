@@ -68,6 +68,22 @@ class ConfigJson:
         window = self.integer("sliding_window", 0)
         return (window,) * self.layers() if window else ()
 
+    def split_rope(self) -> tuple[ConfigJson, dict[str, Any]]:
+        """The config with the rotary parameters of blocks without a window alone, and fields of a Config of the others.
+
+        Newer configs have one object for each of both kinds. All of a head rotates in blocks with a window.
+        """
+        rope = self.raw.get("rope_parameters")
+        if not isinstance(rope, Mapping) or not isinstance(rope.get("full_attention"), Mapping):
+            return self, {}
+        local, whole = rope.get("sliding_attention"), {**self.raw, "rope_parameters": rope["full_attention"]}
+        config = ConfigJson(whole, self.arch, self.kind, self.where)
+        if local is None:
+            return config, {}
+        reader = ConfigJson(local if isinstance(local, Mapping) else {}, self.arch, self.kind, self.where)
+        reader.refuse(rope_type=("default", None), partial_rotary_factor=(1, None))
+        return config, {"local_base": reader.number("rope_theta"), "local_head": config.integer("head_dim")}
+
     def kinds(self, layers: int, known: Collection[str]) -> list[str] | None:
         """``layer_types``, one of ``known`` for every block; None if there is no such list."""
         kinds = self.raw.get("layer_types")
