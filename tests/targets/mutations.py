@@ -41,11 +41,15 @@ DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", ""
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
 FAMILIES = (
     "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear,granitehybrid,falcon-h1,"
-    "nemotron_h_moe,ministral3,glm4moelite,deepseek2-lite"
+    "nemotron_h_moe,ministral3,glm4moelite,deepseek2-lite,muse_glimmer,laguna"
 ).split(",")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
 convolutions, sizes by block, latents, Mamba-2, multipliers."""
-OTHERS = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
+OTHERS = (
+    *(f"{family}{form}" for family in FAMILIES for form in ("", " directory")),
+    "lfm3 directory",
+    "olmo-hybrid directory",
+)
 FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *OTHERS)
 
 
@@ -84,7 +88,7 @@ def dense_directory(folder: Path) -> Path:
 
 def write_family(name: str, folder: Path) -> Path:
     """A model of one of FAMILIES, as a GGUF file or a directory."""
-    from tests.targets import convolved, kimi, latent, layered, ministral, scanned, windowed
+    from tests.targets import convolved, gated, kimi, latent, layered, ministral, scanned, windowed
     from tests.targets.mxfp4 import Made
     from tests.targets.tiny import save
 
@@ -92,7 +96,7 @@ def write_family(name: str, folder: Path) -> Path:
     if family == "gpt-oss of mxfp4":
         model = Made(folder)
         return model.directory if name != family else model.file
-    modules = (convolved, latent, layered, kimi, scanned, ministral, windowed)
+    modules = (convolved, gated, latent, layered, kimi, scanned, ministral, windowed)
     module = next(one for one in modules if family in one.FAMILIES)
     model = module.draw_model(family, 1)
     return (

@@ -30,7 +30,7 @@ KEY_SHARE = 0.75
 NAMES: dict[str, Name] = {
     "attn_norm.weight": stored_as("attention_layer_norm.weight", "input_layernorm.weight"),
     "ffn_norm.weight": stored_as("feedforward_layer_norm.weight", "post_attention_layernorm.weight"),
-    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "post_attention_norm.weight": stored_as("post_attention_layernorm.weight", "feedforward_layer_norm.weight"),
     "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
     "ssm_a": stored_as("linear_attn.A_log", change=lambda value, c: -value.float().exp()),
     "ssm_dt.bias": "linear_attn.dt_bias",
@@ -127,12 +127,13 @@ def _delta_net(b: Builder, c: Config) -> Iterator[Op]:
 
 
 def _convolution(b: Builder, s: DeltaShape, widths: Mapping[str, int]) -> Tensor:
-    """float32 [W, C], of one tensor, of one each of q, k and v, or of three equal parts, as transformers saves it."""
+    """float32 [W, C], of one tensor or of three: for each of q, k and v, or of any sizes, as transformers splits it."""
     if b.has("ssm_conv1d.weight"):
         return b.read("ssm_conv1d.weight", (s.channels, s.kernel)).T.contiguous()
-    third = s.channels // len(widths), s.kernel
-    equal = s.channels % len(widths) == 0 and b.source.shape(f"{b.prefix}ssm_conv1d_q.weight") == third
-    parts = [b.read(f"ssm_conv1d_{x}.weight", third if equal else (n, s.kernel)) for x, n in widths.items()]
+    stored = {x: b.source.shape(f"{b.prefix}ssm_conv1d_{x}.weight") or (0,) for x in widths}
+    counts = {x: shape[0] for x, shape in stored.items()}
+    counts = counts if sum(counts.values()) == s.channels else dict(widths)
+    parts = [b.read(f"ssm_conv1d_{x}.weight", (n, s.kernel)) for x, n in counts.items()]
     return torch.cat(parts).T.contiguous()
 
 
