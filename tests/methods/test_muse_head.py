@@ -20,6 +20,9 @@ def test_the_head_drafts_on_its_target_as_its_trainer_does(file, kernels, contex
     tokens = [*expected[f"{context}.tokens"].tolist(), int(expected[f"{context}.id_last"])]
     target = load(golden("muse_glimmer") / file, cache_dtype="float32", kernels=kernels)
     head = {"file": str(golden("heads-2026/muse-dflash") / "hf"), "p_min": 0.0}
-    wanted = expected[f"{context}.draft_tokens"].tolist()
+    draft_tokens = expected[f"{context}.draft_tokens"].tolist()
 
-    assert drafted_by(Run(target, [("dflash", head)], draft_max=len(wanted)), tokens, len(wanted))[0] == wanted
+    assert (
+        drafted_by(Run(target, [("dflash", head)], draft_max=len(draft_tokens)), tokens, len(draft_tokens))[0]
+        == draft_tokens
+    )

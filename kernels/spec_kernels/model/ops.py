@@ -122,7 +122,7 @@ class GLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate). A gate of fewer columns than x applies each to one of as many equal parts of the row."""
+    """out = x · f(gate). A gate of n columns, fewer than x has, applies each to one of n equal parts of the row."""
 
     x: str
     gate: str

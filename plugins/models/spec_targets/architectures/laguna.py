@@ -103,7 +103,7 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
 
 
 def _gates(b: Builder) -> int:
-    """Rows of the gate: one for each number of all heads, if the file has as many, else one for each head."""
+    """Rows of the gate: one for each number of all heads, if the file has that many, else one for each head."""
     heads = b.shape.heads
     shape = b.source.shape(f"{b.prefix}attn_gate.weight")
     return heads.q_width if shape is not None and shape[:1] == (heads.q_width,) else heads.heads
