@@ -335,6 +335,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "mixture: chosen": (model(mixture={"experts": Experts(EXPERTS, 5)}), "Mixture of 'h': 5 of 4 experts"),
     "delta: channels": (model(delta={"qkv": "q"}), "Delta of 'q': the width of 'q' is 48, 56 is needed"),
     "delta: rates": (model(delta={"beta": "k"}), "Delta of 'mix': the width of 'k' is 24, 4 is needed"),
+    "delta: strength": (model(delta={"strength": 2.5}), "Delta of 'mix': the strength is 2.5, above 2"),
     "delta: alpha": (model(delta={"alpha": "k"}), "Delta of 'mix': the width of 'k' is 24, 4 is needed"),
     "delta: conv": (
         model(delta={"conv": torch.ones(2, DELTA.channels)}),

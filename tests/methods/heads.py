@@ -14,7 +14,16 @@ from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import edit_config, train
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
+from tests.support.small_models import (
+    tiny_deepseek,
+    tiny_gated,
+    tiny_gemma4,
+    tiny_gguf,
+    tiny_hybrid,
+    tiny_kimi,
+    tiny_lfm2,
+    tiny_scanned,
+)
 from tests.targets.gate import finish_checked
 
 PATHS = {
@@ -27,6 +36,8 @@ PATHS = {
     "granitehybrid": lambda: tiny_scanned("granitehybrid", context=128),
     "falcon-h1": lambda: tiny_scanned("falcon-h1", context=128),
     "nemotron_h_moe": lambda: tiny_scanned("nemotron_h_moe", context=128),
+    "deepseek2": lambda: tiny_deepseek(context=128),
+    **{of: lambda of=of: tiny_gated(of, context=128) for of in ("olmo-hybrid", "lfm3", "muse_glimmer", "laguna")},
 }
 TARGETS = ("dense", "hybrid", "lfm2", "gemma4", "kimi-linear")
 METHODS = {

@@ -22,6 +22,8 @@ ARCHS = ("qwen3next", "qwen35", "qwen35moe", "glm4moe")
 NEMOTRON = "nemotron-h-moe"
 """Its layer's last norm is read in two ways: GGUF files are llama.cpp's."""
 FILES = ("model-f32.gguf", "hf")
+LATENT = [("glm4moelite", "model-f32.gguf"), ("glm4moelite", "hf"), ("deepseek3", "hf")]
+"""The file of deepseek3 has no layer. That of glm4moelite is read with llama.cpp's eps in the norms of latents."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,23 @@ def test_draft_tokens_and_logits_in_a_run(arch, file, context):
     ids, rows = drafts(target, ("mtp", {"draft_max": 5, "p_min": 0.0}), tokens, 5)
     assert ids == expected[f"{context}.draft_tokens"].tolist()
     assert (rows - expected[f"{context}.draft_logits"]).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize(("arch", "file"), LATENT)
+@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
+def test_a_layer_with_latents_drafts_as_the_engine_that_reads_its_eps(arch, file, context, kernels):
+    expected = load_file(golden(f"mtp/{arch}") / "golden.safetensors")
+    tokens = [*expected[f"{context}.tokens"].tolist(), int(expected[f"{context}.id_last"])]
+    reading = context if file == "hf" else f"{context}.gguf"
+    ids, rows = drafts(
+        load(golden(arch) / file, cache_dtype="float32", kernels=kernels),
+        ("mtp", {"draft_max": 5, "p_min": 0.0}),
+        tokens,
+        5,
+    )
+    assert ids == expected[f"{reading}.draft_tokens"].tolist()
+    assert (rows - expected[f"{reading}.draft_logits"]).abs().max() < 5e-5
 
 
 @pytest.mark.parametrize("last_norm", ["auto", "rms", "layer"])
@@ -95,7 +114,7 @@ def test_a_last_norm_that_all_engines_read_alike_has_no_other_reading(hybrid):
         Run(hybrid, [("mtp", {"last_norm": "layer"})])
 
 
-@pytest.mark.parametrize("arch", ["qwen35", "glm4moe", NEMOTRON])
+@pytest.mark.parametrize("arch", ["qwen35", "glm4moe", NEMOTRON, "glm4moelite"])
 def test_a_layer_in_its_own_file_drafts_the_same(arch):
     target, tokens = load(golden(arch) / "model-f32.gguf"), [5, 9, 2, 77, 31, 8]
     own = drafts(target, ("mtp", {"p_min": 0.0}), tokens, 4)

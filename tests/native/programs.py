@@ -37,15 +37,21 @@ KINDS = (*native.TYPES, "MXFP4")
 """Types of matrices. Blocks of MXFP4 become others when they are read."""
 KIMI = "kimi-linear"
 """The architecture with latents, and with a decay of every channel."""
-HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI)
-SHORT = ("lfm2", "lfm2moe")
+DEEPSEEK = "deepseek2"
+"""The architecture with latents in every block, whose shared numbers rotate."""
+OLMO, MUSE, LAGUNA = "olmo-hybrid", "muse-glimmer", "laguna"
+HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI, OLMO)
+SHORT = ("lfm2", "lfm2moe", "lfm3")
+SANDWICHED = ("gemma4", OLMO, MUSE, "lfm3")
+"""The architectures with norms at the end of layers."""
 GRANITE, FALCON, NEMOTRON = "granitehybrid", "falcon-h1", ("nemotron_h", "nemotron_h_moe")
 SCANNED = (GRANITE, FALCON, *NEMOTRON)
 """The architectures with Mamba-2."""
-SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEMOTRON[1], "minimax-m2")
+SIGMOID = ("glm4moe", "lfm2moe", KIMI, DEEPSEEK, LAGUNA, NEMOTRON[1], "minimax-m2")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, DEEPSEEK, NEMOTRON[1],
+            "minimax-m2", LAGUNA)  # fmt: skip
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe", "minimax-m2")
-WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
+WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", MUSE, LAGUNA, "lfm3")
 LAYERED = "gemma4"
 """The architecture whose blocks differ in their heads, caches and widths."""
 LAYERED_DEPTH = 60
@@ -87,14 +93,14 @@ LIKE_QWEN3 = "qwen3vl"
 def config(rng: random.Random) -> Config:
     """Random sizes that are valid for an architecture, most of them unusual."""
     arch, layers = rng.choice(sorted(family.name for family in OURS if family.name != LIKE_QWEN3)), depth(rng)
-    if arch == LAYERED:
+    if arch in SANDWICHED:
         layers = min(max(layers, rng.randint(1, SHALLOW)), LAYERED_DEPTH)
     recurrent, deep = arch in (*HYBRID, *SHORT), layers > SHALLOW
     moe = arch in MIXTURES or (arch in (LAYERED, GRANITE) and rng.random() < 0.4)
     width = rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256])
     head = rng.choice(widths_of_heads(arch, deep))
     kv_heads = rng.randint(1, 3)
-    heads = kv_heads * rng.choice([1, 2, 3, 7])
+    heads = kv_heads * (3 if arch == LAGUNA else rng.choice([1, 2, 3, 7]))
     delta = _delta(rng, arch) if arch in HYBRID else None
     experts = _experts(rng, arch in SIGMOID) if moe else None
     drawn = Config(
@@ -110,16 +116,18 @@ def config(rng: random.Random) -> Config:
         context=256,
         eps=rng.choice([1e-5, 1e-6]),
         rope_base=rng.choice([1e4, 1e6]),
-        rotary_dim=head if arch == LAYERED else rng.choice([head, head // 2]),
+        rotary_dim=head if arch in (LAYERED, MUSE) else rng.choice([head, head // 2]),
         experts=experts,
         expert_ff=rng.choice([20, 32, 64, 72, 96]) if moe else 0,
         shared_ff=rng.choice([20, 32, 64]) if moe and arch not in (*UNSHARED, LAYERED) else 0,
         delta=delta,
         conv=ConvShape(width, rng.randint(2, 5)) if arch in SHORT else None,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
-        **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
+        **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers, kv_heads, head)),
     )
-    more = _latents(rng, deep) if arch == KIMI else _scans(rng, arch, layers) if arch in SCANNED else {}
+    more = (
+        _latents(rng, arch, deep) if arch in (KIMI, DEEPSEEK) else _scans(rng, arch, layers) if arch in SCANNED else {}
+    )
     return attrs.evolve(drawn, **more)
 
 
@@ -141,17 +149,20 @@ def _scans(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
     }
 
 
-def _latents(rng: random.Random, deep: bool) -> dict[str, Any]:
+def _latents(rng: random.Random, arch: str, deep: bool) -> dict[str, Any]:
     """Latents of unusual sizes, and the sizes of heads that follow from them."""
     rank, shared = rng.choice(NARROW_HEADS if deep else [16, 20, 40, 64, 128, 512]), rng.choice([2, 8, 12, 64])
     plain, value = (rng.choice([12, 20, 32, 64, 100]) for _ in range(2))
-    latent = LatentShape(rank, shared, plain, value)
-    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared}
-    return sizes | {"inner_eps": rng.choice([1e-5, 1e-6])}
+    queries = rng.choice([0, 20, 32, 96]) if arch == DEEPSEEK else 0
+    latent = LatentShape(rank, shared, plain, value, queries)
+    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared, "unrotated": arch == KIMI}
+    return sizes | {"inner_eps": rng.choice([1e-5, 1e-6]), "scale": rng.choice([0.0, 0.2]) if arch == DEEPSEEK else 0.0}
 
 
-def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
-    """Windows shorter than the texts, caps that are reached, a second rotary table."""
+def _attention(rng: random.Random, arch: str, layers: int, kv_heads: int, head: int) -> dict[str, Any]:
+    """Windows shorter than the texts, caps that are reached, a second rotary table, heads by block."""
+    if arch == OLMO:
+        return {"strength": rng.choice([1.0, 2.0]), "unrotated": rng.random() < 0.5}
     if arch not in WINDOWED:
         return {}
     gemma = {
@@ -162,7 +173,11 @@ def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
         "local_base": 3e3 if arch == "gemma3" else 0.0,
     }
     windows = tuple(rng.choice([0, 1, 5, 16, 33]) for _ in range(layers))
-    return {"windows": windows} | (gemma if arch.startswith("gemma") else {})
+    more = {MUSE: {"still": True, "inner_eps": 1e-8, "logit_cap": 1.5}}
+    more |= dict.fromkeys((LAGUNA, "lfm3"), {"local_base": 3e3, "local_head": head})
+    if arch == LAGUNA:
+        more[arch] = more[arch] | {"heads_by_block": tuple(kv_heads * rng.randint(1, 3) for _ in range(layers))}
+    return {"windows": windows} | (gemma if arch.startswith("gemma") else more.get(arch, {}))
 
 
 def _sizes_by_block(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ SHAPES = {
     "small": LatentShape(rank=12, shared=6, plain=10, value=14),
     "wide": LatentShape(rank=48, shared=16, plain=7, value=33),
     "as published": LatentShape(rank=512, shared=64, plain=128, value=128),
+    "queries from a latent": LatentShape(rank=12, shared=6, plain=10, value=14, queries=9),
 }
 
 
@@ -31,13 +32,15 @@ class RandomTensors:
 
     def __init__(self, s: LatentShape) -> None:
         shapes = {
-            "attn_q.weight": (HEADS * s.key, WIDTH),
             "attn_kv_a_mqa.weight": (s.rank + s.shared, WIDTH),
             "attn_kv_a_norm.weight": (s.rank,),
             "attn_k_b.weight": (HEADS, s.rank, s.plain),
             "attn_v_b.weight": (HEADS, s.value, s.rank),
             "attn_output.weight": (WIDTH, HEADS * s.value),
         }
+        if s.queries:
+            shapes |= {"attn_q_a.weight": (s.queries, WIDTH), "attn_q_a_norm.weight": (s.queries,)}
+        shapes["attn_q_b.weight" if s.queries else "attn_q.weight"] = (HEADS * s.key, s.queries or WIDTH)
         numbers = torch.Generator().manual_seed(s.rank)
         self.tensors = {
             name: torch.randn(shape, generator=numbers) * (1.0 if len(shape) == 1 else shape[-1] ** -0.5)
@@ -100,9 +103,9 @@ def expand(s: LatentShape, source: RandomTensors, x: Tensor, rotates: bool) -> T
     """The formula in float64: a key and a value for every head and position."""
     w = {name: m.double() for name, m in source.tensors.items()}
     h = x.double()
-    q = (h @ w["attn_q.weight"].T).unflatten(1, (HEADS, -1))
+    q = (project_queries(w, h) if s.queries else h @ w["attn_q.weight"].T).unflatten(1, (HEADS, -1))
     latent, shared = (h @ w["attn_kv_a_mqa.weight"].T).split([s.rank, s.shared], 1)
-    latent = latent * torch.rsqrt(latent.square().mean(1, keepdim=True) + EPS) * w["attn_kv_a_norm.weight"]
+    latent = normalise(latent, w["attn_kv_a_norm.weight"])
     plain = torch.einsum("tr,hrp->thp", latent, w["attn_k_b.weight"])
     own, common = q.split([s.plain, s.shared], 2)
     common, shared = (turn(m, s) if rotates else m for m in (common, shared[:, None]))
@@ -114,10 +117,18 @@ def expand(s: LatentShape, source: RandomTensors, x: Tensor, rotates: bool) -> T
     return h + answers @ w["attn_output.weight"].T
 
 
+def project_queries(w: dict[str, Tensor], h: Tensor) -> Tensor:
+    return normalise(h @ w["attn_q_a.weight"].T, w["attn_q_a_norm.weight"]) @ w["attn_q_b.weight"].T
+
+
+def normalise(m: Tensor, weight: Tensor) -> Tensor:
+    return m * torch.rsqrt(m.square().mean(1, keepdim=True) + EPS) * weight
+
+
 def turn(m: Tensor, s: LatentShape) -> Tensor:
-    """Halves of the last dimension rotate together, by the row's position."""
+    """Neighbours in the last dimension rotate together, by the row's position; first members come first then."""
     at = torch.arange(len(m))[:, None, None].double() * angles(s).double()
-    a, b = m.chunk(2, 2)
+    a, b = m[..., ::2], m[..., 1::2]
     return torch.cat([a * at.cos() - b * at.sin(), a * at.sin() + b * at.cos()], 2)
 
 

@@ -20,8 +20,8 @@ from tests.targets.drive import fresh
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 ELSEWHERE = {ops.Input, ops.BlockConv, ops.Clusters, ops.AddRows}
 """Operations of draft heads, and of models that read pictures."""
-SEEDS = (4, 7, 23, 24, 30, 34, 44, 53, 55, 70, 83, 97, 105, 127, 144, 166, 169, 176, 183, 185, 213, 235)
-LONG = 384
+SEEDS = (8, 31, 34, 39, 55, 58, 99, 100, 124, 127, 157, 174, 180, 217)
+LONG = 1024
 """The seed of a model so large that it takes half a minute."""
 BLOCKS = 600
 """The max number of outputs of a random model, which was once too many for a program."""
@@ -91,7 +91,7 @@ def is_compared(program: Program) -> bool:
 
 
 def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
-    drawn = program(242).config
+    drawn = program(1075).config
     config = attrs.evolve(drawn, layers=BLOCKS, windows=(drawn.windows * BLOCKS)[:BLOCKS])
     tested = Program(config, Drawn(config, 0), {})
     needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)

@@ -202,6 +202,7 @@ LONG = [
     '<tool_call>{"name":"f"}{"a":"', "<function=f><parameter=",
     '<invoke name="f">', '<minimax:tool_call><invoke name="f"><parameter name="a">', '<invoke name="f"><parameter name="',
     '<minimax:tool_call><invoke name="f"><parameter name="a">x</parameter> ',
+    '<atem:function_calls><atem:invoke name="f"><atem:parameter name="a">', "<function_calls>f(a=1)\nf(a='",
 ]  # fmt: skip
 
 

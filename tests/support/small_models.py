@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
-from tests.targets import kimi, layered, scanned
+from tests.targets import gated, kimi, latent, layered, scanned
 from tests.targets.convolved import write_gguf
 from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
@@ -129,3 +129,44 @@ def tiny_scanned(family: str, context: int = 256, kind: str = "Q8_0") -> Path:
     network = model(family, 0, **sizes, **more)
     path = Path(mkdtemp()) / f"tiny-{family}.gguf"
     return scanned.write_gguf(network, family, path, kind, tokenizer_json(), nextn=moe)
+
+
+@cache
+def tiny_deepseek(context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of four blocks with latents whose shared numbers rotate, of 300 tokens, and a block that predicts
+    further."""
+    sizes = {"vocab_size": 300, "num_hidden_layers": 4, "max_position_embeddings": context, "hidden_size": 32}
+    sizes |= {"kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 16}
+    sizes |= {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1}
+    sizes |= {"num_key_value_heads": 4, "pad_token_id": None, "n_group": 1, "topk_group": 1}
+    network = model(latent.FLASH, 0, **sizes, **latent.feed_forward(latent.FLASH, 1, 4))
+    path = Path(mkdtemp()) / "tiny-deepseek2.gguf"
+    return latent.write_gguf(network, latent.FLASH, path, kind, tokenizer_json(), nextn=True)
+
+
+@cache
+def tiny_gated(family: str, context: int = 256) -> Path:
+    """A random model of one of gated.FAMILIES, of 300 tokens and four blocks, as a directory: windows of 9, and a
+    block of each kind."""
+    kinds = {
+        gated.MUSE: [gated.LOCAL, gated.FULL] * 2,
+        gated.LAGUNA: [gated.FULL, *[gated.LOCAL] * 3],
+        gated.LFM3: ["conv", gated.FULL, "conv", gated.LOCAL],
+        gated.OLMO: ["linear_attention", gated.FULL] * 2,
+    }[family]
+    sizes = {"vocab_size": 300, "num_hidden_layers": 4, "layer_types": kinds, "max_position_embeddings": context}
+    sizes |= {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
+    sizes |= {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    if family == gated.OLMO:
+        sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": None}}
+    else:
+        sizes |= {"head_dim": 8, "sliding_window": 9}
+    if family == gated.LAGUNA:
+        sizes |= {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+        sizes |= {"shared_expert_intermediate_size": 16, "num_attention_heads_per_layer": [4, 6, 6, 4]}
+    if family == gated.MUSE:
+        sizes |= {"layer_rope_theta": [1e4, 0] * 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    folder = Path(mkdtemp()) / f"tiny-{family}"
+    model(family, 0, **sizes).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    return folder

@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from spec_core import Target, load
-from tests.targets import convolved, kimi, layered, scanned, unwindowed, windowed
+from tests.targets import convolved, gated, kimi, latent, layered, scanned, unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, save
 
-MODULES = (windowed, convolved, layered, kimi, scanned, unwindowed)
+MODULES = (windowed, convolved, layered, kimi, latent, gated, scanned, unwindowed)
 FAMILIES = tuple(family for module in MODULES for family in module.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""
@@ -46,9 +46,11 @@ def places(model: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]
     """The formats in which a model can be stored. GGUF files have no window of Mistral, no ``truncate`` of YaRN, and
     no weights of experts that are not normalised, except those of GLM."""
     places = {"hf": getattr(_of(family), "save", save)(model, folder / "hf")}
-    plain = family != "glm4moe" and getattr(model.config, "norm_topk_prob", True) is False
-    if family not in ("mistral", "gpt-oss-notruncate") and not plain:
+    plain = family not in ("glm4moe", *latent.FAMILIES) and getattr(model.config, "norm_topk_prob", True) is False
+    if family not in ("mistral", "gpt-oss-notruncate", *gated.WITHOUT_GGUF) and not plain:
         places["gguf"] = _of(family).write_gguf(model, family, folder / "model.gguf")
+    if family in latent.FAMILIES:
+        places["older gguf"] = latent.write_gguf(model, family, folder / "older.gguf", whole=True)
     return places
 
 
@@ -83,7 +85,7 @@ def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
 
 def _text(model: PreTrainedModel) -> list[int]:
     """A prompt, and what transformers continues it with, without its cache."""
-    tokens = [7 * i * i % model.config.vocab_size for i in range(PROMPT)]
+    tokens = [7 * i * i % model.config.get_text_config().vocab_size for i in range(PROMPT)]
     for _ in range(DECODED):
         tokens.append(int(logits(model, tokens)[-1].argmax()))
     return tokens

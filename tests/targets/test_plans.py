@@ -20,7 +20,15 @@ from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.runtime import plan
 
 from spec_core import Run, UsageError, describe, load, prepare
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
+from tests.support.small_models import (
+    tiny_deepseek,
+    tiny_gemma4,
+    tiny_gguf,
+    tiny_hybrid,
+    tiny_kimi,
+    tiny_lfm2,
+    tiny_scanned,
+)
 
 GENERATE = ["generate", "-m", "zoo:pico", "-p", "def area(", "-n", "2", "--threads", "1"]
 
@@ -79,7 +87,17 @@ def tiny_nemotron() -> Path:
     return tiny_scanned("nemotron_h_moe")
 
 
-MODELS = [tiny_gguf, tiny_hybrid, tiny_lfm2, tiny_kimi, tiny_gemma4, tiny_granite, tiny_falcon, tiny_nemotron]
+MODELS = [
+    tiny_deepseek,
+    tiny_gguf,
+    tiny_hybrid,
+    tiny_lfm2,
+    tiny_kimi,
+    tiny_gemma4,
+    tiny_granite,
+    tiny_falcon,
+    tiny_nemotron,
+]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda f: f.__name__)

@@ -1,7 +1,10 @@
-"""Files of Kimi Linear with blocks: native kernels are near the reference, and drafts change no text."""
+"""Files of Kimi Linear and DeepSeek with blocks: native kernels are near the reference, and drafts change no text."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import attrs
 import pytest
 from spec_kernels import native
 from spec_kernels.model.shapes import DeltaShape, Experts, LatentShape
@@ -19,6 +22,7 @@ CONFIG = Config(
     arch="kimi-linear",
     name="random",
     layers=3,
+    unrotated=True,
     width=256,
     heads=2,
     kv_heads=1,
@@ -60,11 +64,25 @@ KEYS: Keys = {
     "expert_shared_count": 1,
     "leading_dense_block_count": 1,
 }
+ROTATED = attrs.evolve(
+    CONFIG,
+    arch="deepseek2",
+    unrotated=False,
+    delta=None,
+    recurrent=frozenset(),
+    latent=replace(LATENT, queries=256),
+)
+ROTATED_KEYS: Keys = {key: value for key, value in KEYS.items() if key[:3] not in ("kda", "ssm")} | {
+    "attention.head_count_kv": 1,
+    "attention.q_lora_rank": 256,
+}
+FILES = {"kimi-linear": (CONFIG, KEYS), "deepseek2": (ROTATED, ROTATED_KEYS)}
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
-def test_a_file_of_blocks_is_near_the_reference_and_drafts_change_no_text(kind, tmp_path):
-    file = write(CONFIG, KEYS, kind, tmp_path / "m.gguf")
+@pytest.mark.parametrize("arch", FILES)
+def test_a_file_of_blocks_is_near_the_reference_and_drafts_change_no_text(arch, kind, tmp_path):
+    file = write(*FILES[arch], kind, tmp_path / "m.gguf")
     options = {"activations": "int15", "cache_dtype": "float32"}
     target, exact = load(file, kernels="native", **options), load(file, kernels="reference")
     ours, theirs = (fresh(of, TOKENS).logits for of in (target, exact))

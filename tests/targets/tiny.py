@@ -23,6 +23,13 @@ NEWER = {
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
     "kimi-linear": ("KimiLinearConfig", "KimiLinearForCausalLM"),
+    "deepseek3": ("DeepseekV3Config", "DeepseekV3ForCausalLM"),
+    "deepseek2-lite": ("DeepseekV2Config", "DeepseekV2ForCausalLM"),
+    "muse_glimmer": ("MuseGlimmerConfig", "MuseGlimmerForConditionalGeneration"),
+    "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
+    "laguna": ("LagunaConfig", "LagunaForCausalLM"),
+    "olmo-hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM"),
+    "glm4moelite": ("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM"),
     **dict.fromkeys(
         ("granitehybrid", "granitehybrid-dense"), ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM")
     ),
@@ -144,7 +151,12 @@ MORE: dict[str, dict[str, Any]] = {
     "gemma4-k": LAYERED | KEYS_AS_VALUES,
     "gemma4-moe": LAYERED | FEW_OF_MANY,
 }
-LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3")
+TOWER = {
+    "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1, "patch_size": 2,
+    "layer_types": ["full_attention"], "max_position_embeddings": 16, "pos_emb_height": 4, "pos_emb_width": 4,
+}  # fmt: skip
+"""The vision tower of a model whose class has one; text does not use it."""
+LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3", "muse_glimmer")
 """Families that store norm weights less 1, those after gated delta nets excepted."""
 
 CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "conv.conv": 1.0, "lm_head": 0.25}
@@ -162,7 +174,8 @@ def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedMod
     torch.manual_seed(seed)
     make_config, make = classes(arch)
     sizes = SIZES | MORE.get(arch, {}) | config
-    built = make(make_config(**sizes, attn_implementation="eager")).eval()
+    nested = {"text_config": sizes, "vision_config": TOWER} if arch == "muse_glimmer" else sizes
+    built = make(make_config(**nested, attn_implementation="eager")).eval()
     built.config._experts_implementation = "eager"
     for name, parameter in built.named_parameters():
         randomise(arch, name, parameter.data)

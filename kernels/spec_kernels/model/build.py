@@ -229,15 +229,18 @@ class Builder:
 
     # short convolution
 
-    def short_conv(self, shape: ConvShape) -> Iterator[Op]:
-        """x + out(c · conv(b · v)), where one matrix has the rows of b, then those of c and v"""
+    def short_conv(self, shape: ConvShape, residual: bool = True) -> Iterator[Op]:
+        """x + out(c · conv(b · v)), where one matrix has the rows of b, then those of c and v.
+
+        residual: False: the result is ``h``, and ``x`` stays.
+        """
         width, channels = self.shape.width, shape.channels
         self.declare("shortconv.in_proj.weight", (3 * channels, width))
         inputs = [self.weight("shortconv.in_proj.weight", rows) for rows in torch.arange(3 * channels).chunk(3)]
         yield Linear("h", ("b", "c", "v"), tuple(inputs), (None,) * 3)
         conv = self.read("shortconv.conv.weight", (channels, shape.kernel)).T.contiguous()
         yield ShortConv("b", "c", "v", "o", shape, conv, self.layer)
-        yield self.linear("o", "x", "shortconv.out_proj", (width, channels), add="x")
+        yield self.onto("o", "shortconv.out_proj", (width, channels), residual)
 
     # feed-forward
 

@@ -27,38 +27,50 @@ def latent_heads(heads: int, shape: LatentShape, rotary_dim: int = 0, scale: flo
 
 
 def latent_attention(b: Builder, shape: LatentShape, eps: float) -> Iterator[Op]:
-    """x + out(attention over latents), where a layer's queries and keys rotate if its heads have a ``rotary_dim``.
-
-    Shared numbers that rotate are stored so that their halves rotate together.
+    """x + out(attention over latents), where shared numbers rotate if the heads have a ``rotary_dim``.
 
     Heads of ``attn_q`` are [plain | shared], rows of ``attn_kv_a_mqa`` latent and then shared; ``attn_k_b`` are the
-    matrices K_hᵀ and ``attn_v_b`` V_h. eps: of the norm of latents.
+    matrices K_hᵀ and ``attn_v_b`` V_h. With a latent of queries, ``attn_q_a`` makes it and ``attn_q_b`` is in place of
+    ``attn_q``. Neighbouring shared numbers rotate together, as files have them. eps: of the norms of latents.
     """
     heads, width = b.shape.heads, b.shape.width
-    b.declare("attn_q.weight", (heads.heads * shape.key, width))
-    b.declare("attn_kv_a_mqa.weight", (shape.rank + shape.shared, width))
-    head = torch.cat([torch.arange(shape.plain, shape.key), torch.arange(shape.plain)])
-    queries = (shape.key * torch.arange(heads.heads)[:, None] + head).flatten()
-    latent, shared = torch.arange(shape.rank + shape.shared).split([shape.rank, shape.shared])
-    yield Linear(
-        "h",
-        ("q", "shared", "latent"),
-        (
-            b.weight("attn_q.weight", queries),
-            b.weight("attn_kv_a_mqa.weight", shared),
-            b.weight("attn_kv_a_mqa.weight", latent),
-        ),
-        (None,) * 3,
-    )
+    yield from _projections(b, shape, eps)
     yield Norm("latent", "latent", b.vector("attn_kv_a_norm.weight", shape.rank), eps)
     yield Concat(("shared", "latent"), "key")
+    if heads.rotary_dim:
+        yield Rotate("q", replace(heads, dim=shape.key))
+        yield Rotate("key", replace(heads, heads=1))
     keys = b.matrix("attn_k_b.weight", (heads.heads, shape.rank, shape.plain))
     yield HeadLinear("q", "query", keys, kept=shape.shared)
-    if heads.rotary_dim:
-        yield Rotate("query", heads)
-        yield Rotate("key", replace(heads, heads=1))
     yield Store("key", None, heads, b.layer)
     yield Attend("query", "sums", heads, b.layer)
     values = b.matrix("attn_v_b.weight", (heads.heads, shape.value, shape.rank))
     yield HeadLinear("sums", "a", values)
     yield b.linear("a", "x", "attn_output", (width, heads.heads * shape.value), add="x")
+
+
+def _projections(b: Builder, shape: LatentShape, eps: float) -> Iterator[Op]:
+    """``q``, heads of [shared | plain], ``shared`` and ``latent`` of the stream."""
+    heads, width = b.shape.heads, b.shape.width
+    b.declare("attn_kv_a_mqa.weight", (shape.rank + shape.shared, width))
+    pairs = _pairs(shape.shared) if heads.rotary_dim else torch.arange(shape.shared)
+    head = torch.cat([shape.plain + pairs, torch.arange(shape.plain)])
+    rows = (shape.key * torch.arange(heads.heads)[:, None] + head).flatten()
+    both = (
+        b.weight("attn_kv_a_mqa.weight", shape.rank + pairs),
+        b.weight("attn_kv_a_mqa.weight", torch.arange(shape.rank)),
+    )
+    if not shape.queries:
+        b.declare("attn_q.weight", (heads.heads * shape.key, width))
+        yield Linear("h", ("q", "shared", "latent"), (b.weight("attn_q.weight", rows), *both), (None,) * 3)
+        return
+    narrow = b.matrix("attn_q_a.weight", (shape.queries, width))
+    yield Linear("h", ("queries", "shared", "latent"), (narrow, *both), (None,) * 3)
+    yield Norm("queries", "queries", b.vector("attn_q_a_norm.weight", shape.queries), eps)
+    b.declare("attn_q_b.weight", (heads.heads * shape.key, shape.queries))
+    yield Linear("queries", ("q",), (b.weight("attn_q_b.weight", rows),), (None,))
+
+
+def _pairs(count: int) -> torch.Tensor:
+    """int64 [count]: the first members of all pairs of neighbours, then the second ones."""
+    return torch.arange(count).view(-1, 2).T.flatten()

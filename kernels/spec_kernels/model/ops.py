@@ -122,7 +122,7 @@ class GLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate). A gate of fewer columns than x applies each to one of as many equal parts of the row."""
+    """out = x · f(gate). A gate of n columns, fewer than x has, applies each to one of n equal parts of the row."""
 
     x: str
     gate: str
@@ -252,12 +252,12 @@ class Delta:
     """The gated delta rule after a causal convolution (Yang et al., 2412.06464; as in Qwen3-Next).
 
     q, k, v = silu(conv(qkv)) with q and k of unit length, q scaled by 1 / sqrt(Dk);
-    g = rate · softplus(alpha + dt), b = sigmoid(beta);
+    g = rate · softplus(alpha + dt), b = strength · sigmoid(beta);
     S = exp(g) S + k dᵀ with d = b (v - (exp(g) S)ᵀ k); out = Sᵀ q.
 
     conv: float32 [W, C], the current input's weight last    eps: of the unit length
     rate, dt: float32 [Hv], or [Hv · Dk] as alpha is where every channel has a decay (KDA, 2510.26692)
-    layer: its layer in the pool of states
+    layer: its layer in the pool of states    strength: above 1 a step may turn a direction of the state round
     """
 
     qkv: str
@@ -270,6 +270,7 @@ class Delta:
     dt: Tensor
     layer: int
     eps: float = 1e-6
+    strength: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

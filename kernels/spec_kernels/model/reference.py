@@ -316,7 +316,7 @@ class Pass:
         q, v = q * s.key_dim**-0.5, v.unflatten(1, (s.value_heads, -1))
         g = here(op.rate) * softplus(self[op.alpha].float() + here(op.dt))
         g = g.unflatten(1, (s.value_heads, -1)) if s.by_channel else g
-        beta = sigmoid(self[op.beta].float())
+        beta = op.strength * sigmoid(self[op.beta].float())
         states, key_of = now.pool.matrices[op.layer], s.key_of(x.device)
         o, d = gated_delta(q, k, v, g, beta, states, now.lineage, key_of)
         now.record(x, k, d, g)

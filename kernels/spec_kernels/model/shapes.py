@@ -62,13 +62,15 @@ class LatentShape:
     """Latent attention (MLA; DeepSeek-V2, 2405.04434): a position's keys and values of all heads follow from a vector
     of ``rank`` numbers, and from ``shared`` numbers that the keys of all heads have in common; only these are cached.
 
-    plain: numbers of a head's key that follow from the vector. value: numbers of a head's value.
+    plain: numbers of a head's key that follow from the vector. value: numbers of a head's value. queries: numbers of a
+    vector of its own from which the queries of all heads follow, 0: they follow from the stream.
     """
 
     rank: int
     shared: int
     plain: int
     value: int
+    queries: int = 0
 
     @property
     def key(self) -> int:

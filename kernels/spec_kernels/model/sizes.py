@@ -259,6 +259,8 @@ class Sizes:
         self.wide(name, op.qkv, s.channels)
         self.wide(name, op.beta, s.value_heads)
         self.wide(name, op.alpha, s.decays)
+        if not 0 < op.strength <= 2:
+            raise ValueError(f"{name}: the strength is {op.strength}, above 2 a state grows without bounds")
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
             need(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
         self.widths[op.out] = s.value_width

@@ -259,10 +259,10 @@ class Lowering:
 
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         beta, alpha = self.index_of(op.beta), self.index_of(op.alpha)
-        self._recur(op, None, alpha, beta, (op.eps, op.shape.key_dim**-0.5), None)
+        self._recur(op, None, alpha, beta, (op.eps, op.shape.key_dim**-0.5, op.strength), None)
 
     def scan(self, op: ops.Scan, after: list[Any]) -> None:
-        self._recur(op, op.bias, self.index_of(op.step), -1, (0.0, 0.0), op.skip)
+        self._recur(op, op.bias, self.index_of(op.step), -1, (0.0, 0.0, 1.0), op.skip)
 
     def _recur(
         self,
@@ -270,10 +270,10 @@ class Lowering:
         bias: Tensor | None,
         alpha: int,
         beta: int,
-        unit: tuple[float, float],
+        unit: tuple[float, float, float],
         skip: Tensor | None,
     ) -> None:
-        """A convolution and the recurrence behind it. unit: eps of unit lengths, and the scale of q."""
+        """A convolution and the recurrence behind it. unit: eps of unit lengths, the scale of q, the factor of beta."""
         s, p, x = op.shape, self.program, self.index_of(op.qkv)
         mixed = self.value_index("delta.qkv", s.channels)
         rates = self.value_index("delta.rates", s.decays + s.value_heads)

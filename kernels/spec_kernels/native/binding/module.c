@@ -436,18 +436,18 @@ static PyObject *conv(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* q k v, rates, alpha, beta or -1, addresses of rate and dt [decays], eps, scale of q */
+/* q k v, rates, alpha, beta or -1, addresses of rate and dt [decays], eps, scale of q, factor of beta */
 static PyObject *rates(PyObject *self, PyObject *args) {
     int x, y, alpha, beta, count = program_of(self)->recurrence.decays;
     unsigned long long rate, dt;
-    float eps, scale, *vector, *vector2;
-    if (!PyArg_ParseTuple(args, "iiiiKKff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale)) return NULL;
+    float eps, scale, strength, *vector, *vector2;
+    if (!PyArg_ParseTuple(args, "iiiiKKfff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale, &strength)) return NULL;
     if (!copy_floats(program_of(self), rate, count, &vector) || !copy_floats(program_of(self), dt, count, &vector2))
         return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_RATES);
     if (op) {
         op->x = x, op->y = y, op->xs[0] = alpha, op->xs[1] = beta;
-        op->vector = vector, op->vector2 = vector2, op->eps = eps, op->scale = scale;
+        op->vector = vector, op->vector2 = vector2, op->eps = eps, op->scale = scale, op->cap = strength;
     }
     return none_or_error(op);
 }

@@ -135,7 +135,7 @@ static void tap(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)p->values[op->x].width * sizeof(float));
 }
 
-/* After the convolution: normalises q and k, computes decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta.
+/* After the convolution: normalises q and k, computes decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta, cap: factor of beta.
    Without beta, for the scan, q and k stay, and the steps take its place. */
 static void rates(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_ops_table *t = p->ops_table;
@@ -151,6 +151,8 @@ static void rates(spec_program *p, const spec_op *op, int first, int rows) {
     }
     t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, rows, s->decays,
              s->value_heads, g, g + s->decays, out_stride);
+    for (int r = 0; op->cap != 1.0f && r < rows; r++)
+        for (int i = 0; i < s->value_heads; i++) g[(size_t)r * out_stride + (size_t)(s->decays + i)] *= op->cap;
 }
 
 static float *recorded(float *to, const float *from, int count) {

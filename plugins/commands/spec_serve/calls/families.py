@@ -84,9 +84,18 @@ PARAMETERS = CallForm(
     (forms.PARAMETER,),
 )
 INVOKES = _form(
-    "invokes", forms.INVOKES, forms.read_invokes, forms.INVOKES_END,
+    "invokes", forms.INVOKES, forms.read_invokes(forms.INVOKES, forms.INVOKES_END), forms.INVOKES_END,
     example='<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>\n'
     "</minimax:tool_call>", signs=[forms.INVOKES],
+)  # fmt: skip
+ATEM = _form(
+    "atem", forms.ATEM, forms.read_invokes(forms.ATEM, forms.ATEM_END, "atem:"), forms.ATEM_END,
+    example='<atem:function_calls>\n<atem:invoke name="f">\n<atem:parameter name="a">1</atem:parameter>\n'
+    "</atem:invoke>\n</atem:function_calls>", signs=[forms.ATEM],
+)  # fmt: skip
+LINES = _form(
+    "lines", forms.LINES, forms.read_python(forms.LINES_END, lines=True), forms.LINES_END,
+    example="<function_calls>f(a=1)</function_calls>", signs=[forms.LINES],
 )  # fmt: skip
 FUNCTION = _form(
     "function", forms.FUNCTION, forms.read_function, example='<function=f>{"a": 1}</function>', signs=[forms.FUNCTION]
@@ -132,8 +141,8 @@ TAGGED = _form("tagged", forms.TAG, forms.read_tagged, forms.TAG_END, example=f"
 HARMONY = CallForm("harmony", {}, (), '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|call|>')
 
 FORMS = (
-    GEMMA4, FUNCTION_GEMMA, KIMI, DEEPSEEK, LFM2, GLM, PARAMETERS, INVOKES, FUNCTION, MISTRAL, MISTRAL_LIST, PHI,
-    NEMOTRON, FUNCTOOLS, PYTHON_TAG, PYTHON, SECTIONS, TOOL_CODE, WHOLE_PYTHON, WHOLE, TAGGED,
+    GEMMA4, FUNCTION_GEMMA, KIMI, DEEPSEEK, LFM2, GLM, PARAMETERS, INVOKES, ATEM, LINES, FUNCTION, MISTRAL,
+    MISTRAL_LIST, PHI, NEMOTRON, FUNCTOOLS, PYTHON_TAG, PYTHON, SECTIONS, TOOL_CODE, WHOLE_PYTHON, WHOLE, TAGGED,
 )  # fmt: skip
 """All forms. The first whose sign a template has is that of its model."""
 OPENINGS: dict[str, Form] = {
@@ -172,6 +181,8 @@ ENDS = {
     "kimi-linear": "<|im_end|> [EOS]", "granitehybrid": "<|end_of_text|>", "falcon-h1": "<|im_end|> <|end_of_text|>",
     "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
     "llava": "</s>", "mistral3": "</s>", "minimax-m2": "[e~[",
+    "deepseek2": "<|endoftext|> <|user|> <|observation|> <｜end▁of▁sentence｜>", "laguna": "</assistant>",
+    "olmo-hybrid": "<|im_end|> <|endoftext|>", "muse-glimmer": "<|eot|>", "lfm3": "<|im_end|>",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
 MEMBERS = (
@@ -201,7 +212,12 @@ MEMBERS = (
     Member(("qwen3-vl",), "Qwen 3 VL", TAGGED, "<think>"),
     Member(("glm4moe",), "GLM 4.5 to 4.7", GLM, "<think>"),
     Member(("minimax-m2",), "MiniMax M2, M2.1", INVOKES, "<think>"),
-    Member(("lfm2", "lfm2moe"), "LFM 2, LFM 2.5", LFM2, "<think>"),
+    Member(("deepseek2",), "GLM 4.7 Flash", GLM, "<think>"),
+    Member(("deepseek2",), "DeepSeek V3 and R1", DEEPSEEK, "<think>"),
+    Member(("laguna",), "Laguna", GLM, "<think>"),
+    Member(("muse-glimmer",), "Muse Glimmer", ATEM),
+    Member(("olmo-hybrid",), "OLMo Hybrid", LINES, "<think>"),
+    Member(("lfm2", "lfm2moe", "lfm3"), "LFM 2, LFM 2.5, LFM 3", LFM2, "<think>"),
     Member(("kimi-linear",), "Kimi Linear", KIMI),
     Member(("granitehybrid",), "Granite 4 H", TAGGED),
     Member(("falcon-h1",), "Falcon-H1, Falcon-H1R", TAGGED, "<think>"),

@@ -29,7 +29,8 @@ Form = Callable[[Text, int, Tools], Step[Found]]
 TAG, TAG_END, FUNCTION, FUNCTION_END = "<tool_call>", "</tool_call>", "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 INVOKES, INVOKES_END = "<minimax:tool_call>", "</minimax:tool_call>"
-INVOKE, INVOKE_END, INVOKE_PARAMETER = '<invoke name="', "</invoke>", '<parameter name="'
+ATEM, ATEM_END = "<atem:function_calls>", "</atem:function_calls>"
+LINES, LINES_END = "<function_calls>", "</function_calls>"
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 MISTRAL, MISTRAL_ID, MISTRAL_ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 KIMI, KIMI_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -40,7 +41,6 @@ GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>
 GEMMA3_CALL, GEMMA3_CALL_END, GEMMA3_QUOTE = "<start_function_call>", "<end_function_call>", "<escape>"
 NAMED = "call:"
 """Before a function's name in Gemma's forms."""
-AFTER_INVOKED = (INVOKE_PARAMETER, INVOKE_END, INVOKES_END, INVOKE, INVOKES)
 AFTER_PARAMETER = (PARAMETER, FUNCTION_END, TAG_END, TAG, FUNCTION)
 KEY_MAX = 256
 """Characters of a parameter's name."""
@@ -88,27 +88,34 @@ def read_function(text: Text, at: int, tools: Tools) -> Step[Found]:
     return [create_call(name, arguments, tools)], at + (len(closed) if closed == FUNCTION_END else 0)
 
 
-def read_invokes(text: Text, at: int, tools: Tools) -> Step[Found]:
-    """After ``<minimax:tool_call>``: some ``<invoke name="f">`` with parameters as text between tags (MiniMax M2)."""
-    at, calls = (yield from skip_space(text, at)), []
-    while (yield from has_word(text, at, INVOKE)):
-        name, at = yield from _read_key(text, at + len(INVOKE), '">')
-        at, spans = (yield from skip_space(text, at)), []
-        while (yield from has_word(text, at, INVOKE_PARAMETER)):
-            key, start = yield from _read_key(text, at + len(INVOKE_PARAMETER), '">')
-            end, at = yield from _find_value_end(text, start, PARAMETER_END, AFTER_INVOKED)
-            spans.append((key, start, end))
-            at = yield from skip_space(text, at)
-        closed = yield from has_word(text, at, INVOKE_END)
-        if not closed and not spans:
+def read_invokes(opening: str, closing: str, prefix: str = "") -> Form:
+    """Some ``<invoke name="f">`` with parameters as text between tags. prefix: of the names of tags."""
+    begin, end, parameter, parameter_end = (f"<{prefix}invoke name=\"", f"</{prefix}invoke>",
+        f"<{prefix}parameter name=\"", f"</{prefix}parameter>")  # fmt: skip
+    following = parameter, end, closing, begin, opening
+
+    def read(text: Text, at: int, tools: Tools) -> Step[Found]:
+        at, calls = (yield from skip_space(text, at)), []
+        while (yield from has_word(text, at, begin)):
+            name, at = yield from _read_key(text, at + len(begin), '">')
+            at, spans = (yield from skip_space(text, at)), []
+            while (yield from has_word(text, at, parameter)):
+                key, start = yield from _read_key(text, at + len(parameter), '">')
+                last, at = yield from _find_value_end(text, start, parameter_end, following)
+                spans.append((key, start, last))
+                at = yield from skip_space(text, at)
+            closed = yield from has_word(text, at, end)
+            if not closed and not spans:
+                raise NoCall
+            properties = properties_of(name, tools)
+            arguments = {key: value_of_text(text.whole[a:b], properties.get(key)) for key, a, b in spans}
+            calls.append(create_call(name, arguments, tools))
+            at = yield from skip_space(text, at + len(end) * closed)
+        if not calls:
             raise NoCall
-        properties = properties_of(name, tools)
-        arguments = {key: value_of_text(text.whole[start:end], properties.get(key)) for key, start, end in spans}
-        calls.append(create_call(name, arguments, tools))
-        at = yield from skip_space(text, at + len(INVOKE_END) * closed)
-    if not calls:
-        raise NoCall
-    return calls, (yield from skip_closing(text, at, INVOKES_END))
+        return calls, (yield from skip_closing(text, at, closing))
+
+    return read
 
 
 def _read_key(text: Text, at: int, closing: str) -> Step[tuple[str, int]]:
@@ -280,8 +287,11 @@ def _read_gemma_call(text: Text, at: int, tools: Tools) -> Step[tuple[Call, int]
     return create_call(name, arguments, tools), at
 
 
-def read_python(closing: str) -> Form:
-    """``[f(a=1), g()]``, also without brackets; or objects, as LFM2 is asked for by some prompts."""
+def read_python(closing: str, lines: bool = False) -> Form:
+    """``[f(a=1), g()]``, also without brackets; or objects, as LFM2 is asked for by some prompts.
+
+    lines: calls also follow each other without a comma.
+    """
 
     def read(text: Text, at: int, tools: Tools) -> Step[Found]:
         at = yield from skip_space(text, at)
@@ -295,6 +305,9 @@ def read_python(closing: str) -> Form:
             calls.append(call)
             after = yield from skip_space(text, at)
             c = yield from read_char(text, after)
+            if lines and after > at and c.isidentifier():
+                at = after
+                continue
             if c not in (",", ";"):
                 break
             at = yield from skip_space(text, after + 1)

@@ -105,9 +105,14 @@ WRITINGS: dict[CallForm, Writing] = {
         arguments=_tag_arguments("<arg_key>{}</arg_key>\n<arg_value>", forms.VALUE_END, "\n"), suits=_suits_tags,
     ),
     families.INVOKES: Writing(
-        '<invoke name="{}">\n', forms.INVOKE_END, f"{forms.INVOKES}\n", f"\n{forms.INVOKES_END}", "\n",
+        '<invoke name="{}">\n', "</invoke>", f"{forms.INVOKES}\n", f"\n{forms.INVOKES_END}", "\n",
         arguments=_tag_arguments('<parameter name="{}">', forms.PARAMETER_END, "\n"), suits=_suits_tags,
     ),
+    families.ATEM: Writing(
+        '<atem:invoke name="{}">\n', "</atem:invoke>", f"{forms.ATEM}\n", f"\n{forms.ATEM_END}", "\n",
+        arguments=_tag_arguments('<atem:parameter name="{}">', "</atem:parameter>", "\n"), suits=_suits_tags,
+    ),
+    families.LINES: Writing("{}(", ")", forms.LINES, forms.LINES_END, "\n", "", PythonArguments, _suits_names),
     families.PARAMETERS: Writing(
         "<tool_call>\n<function={}>\n", "</function>\n</tool_call>", between="\n", trigger=forms.TAG,
         arguments=_tag_arguments("<parameter={}>\n", "\n</parameter>", "\n"), suits=_suits_tags,

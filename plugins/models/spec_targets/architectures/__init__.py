@@ -12,6 +12,7 @@ from importlib import metadata
 
 from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
+from spec_targets.architectures.deepseek2 import DEEPSEEK2
 from spec_targets.architectures.falcon_h1 import FALCON_H1
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
@@ -21,11 +22,15 @@ from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.granite_hybrid import GRANITE_HYBRID
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
 from spec_targets.architectures.kimi_linear import KIMI_LINEAR
+from spec_targets.architectures.laguna import LAGUNA
 from spec_targets.architectures.lfm2 import LFM2, LFM2_MOE
+from spec_targets.architectures.lfm3 import LFM3
 from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.minimax import MINIMAX_M2
 from spec_targets.architectures.mistral3 import MISTRAL3
+from spec_targets.architectures.muse_glimmer import MUSE_GLIMMER
 from spec_targets.architectures.nemotron_h import NEMOTRON_H, NEMOTRON_H_MOE
+from spec_targets.architectures.olmo_hybrid import OLMO_HYBRID
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 from spec_targets.architectures.qwen3vl import QWEN3_VL
@@ -48,7 +53,7 @@ GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, MISTRAL3, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4,
     GPT_OSS, LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, NEMOTRON_H_MOE,
-    MINIMAX_M2,
+    MINIMAX_M2, DEEPSEEK2, OLMO_HYBRID, MUSE_GLIMMER, LFM3, LAGUNA,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.decoder import DIVISORS
 from spec_targets.architectures.keys import Keys
 from spec_targets.formats.gguf import GgufFile
-from spec_targets.formats.gguf_weights import GgufWeights
+from spec_targets.formats.gguf_weights import FusedTensors, GgufWeights
 
 
 def config_of(file: GgufFile) -> Config:
@@ -30,7 +30,8 @@ def config_of(file: GgufFile) -> Config:
 def weights_of(file: GgufFile, config: Config) -> GgufWeights:
     """The tensors of a file's model, by the names that its operations read."""
     family = family_of(config.arch)
-    return GgufWeights(file, family.renamed, family.interleaved)
+    parts = FusedTensors(family.fused, config) if family.fused else None
+    return GgufWeights(file, family.renamed, family.interleaved, parts)
 
 
 def divisors_of(weights: GgufWeights, config: Config) -> Tensor | None:

@@ -36,12 +36,14 @@ class Config:
     convolutions, of shape ``conv``, or Mamba-2, of shape ``scan``. attending: blocks with attention; None: all others.
     unrotated: heads do not rotate.
     latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
-    ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
+    ones; the latter rotate. inner_eps: of unit lengths in gated delta nets, and of the norms of latents.
+    strength: of gated delta nets, see ``Delta``.
     nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
     their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
-    local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others.
+    local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others. heads_by_block:
+    query heads, where blocks differ. still: heads of blocks without a window do not rotate.
     sharing: last blocks of the trunk that read keys and values of the last block of their kind, with a window or
     without, before them. ffs: widths of dense feed-forward layers by block, where they differ. per_layer: width of a
     block's own embedding of a token, 0: none.
@@ -74,6 +76,7 @@ class Config:
     scan: ScanShape | None = None
     latent: LatentShape | None = None
     inner_eps: float = 1e-6
+    strength: float = 1.0
     recurrent: frozenset[int] = frozenset()
     attending: frozenset[int] | None = None
     unrotated: bool = False
@@ -84,6 +87,8 @@ class Config:
     local_base: float = 0.0
     local_head: int = 0
     local_kv_heads: int = 0
+    heads_by_block: tuple[int, ...] = ()
+    still: bool = False
     sharing: int = 0
     ffs: tuple[int, ...] = ()
     per_layer: int = 0
@@ -118,14 +123,15 @@ class Config:
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
         if self.latent:
-            return latent_heads(self.heads, self.latent)
+            return latent_heads(self.heads, self.latent, 0 if self.unrotated else self.rotary_dim, self.scale)
         window = self.windows[i] if i < len(self.windows) else 0
         head, kv_heads = (self.local_head, self.local_kv_heads) if window else (0, 0)
+        rests = self.unrotated or (self.still and not window)
         return HeadShape(
-            heads=self.heads,
+            heads=self.heads_by_block[i] if i < len(self.heads_by_block) else self.heads,
             kv_heads=kv_heads or self.kv_heads,
             dim=head or self.head,
-            rotary_dim=0 if self.unrotated else head or self.rotary_dim,
+            rotary_dim=0 if rests else head or self.rotary_dim,
             scale=self.scale or self.head**-0.5,
             window=window,
             cap=self.score_cap,
@@ -201,12 +207,15 @@ class Config:
             good and 0 < head <= MAX_HEAD and self.local_head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
         )
         good = good and (self.local_base > 0 or not self.local_head or head == self.rotary_dim)
+        good = good and len(self.heads_by_block) in (0, self.layers)
+        good = good and all(0 < n <= self.heads and n % kv_heads == 0 for n in self.heads_by_block)
         good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
         if not good or not 0 <= self.per_layer < 1 << 16:
             raise UsageError(
                 f"{where}: {kv_heads} key heads of {head} and a rope base of {self.local_base} in blocks with a "
                 f"window, {self.sharing} of {self.layers} blocks that share a cache, feed-forward widths "
-                f"{str(self.ffs)[:60]}, embeddings of {self.per_layer} for each block are inconsistent",
+                f"{str(self.ffs)[:60]}, heads {str(self.heads_by_block)[:60]}, embeddings of {self.per_layer} for each "
+                "block are inconsistent",
                 hint="the file is damaged; get it again",
             )
 
@@ -250,9 +259,11 @@ class Config:
 
     def _check_latent(self, s: LatentShape, where: str) -> None:
         sizes = (s.rank, s.shared, s.plain, s.value)
-        if not all(0 < n <= MAX_HEAD for n in sizes) or s.rank + s.shared != self.head or self.kv_heads != 1:
+        fits = s.rank + s.shared == self.head and (self.unrotated or s.shared == self.rotary_dim)
+        narrow = all(0 < n <= MAX_HEAD for n in sizes) and 0 <= s.queries < 1 << 24
+        if not narrow or not fits or self.kv_heads != 1:
             raise UsageError(
                 f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
-                f"them, heads of {self.head}: no latent attention has these sizes",
+                f"them, queries from {s.queries}, heads of {self.head}: no latent attention has these sizes",
                 hint="the file is damaged; get it again",
             )

@@ -68,6 +68,22 @@ class ConfigJson:
         window = self.integer("sliding_window", 0)
         return (window,) * self.layers() if window else ()
 
+    def split_rope(self) -> tuple[ConfigJson, dict[str, Any]]:
+        """The config with the rotary parameters of blocks without a window alone, and fields of a Config of the others.
+
+        Newer configs have one object for each of both kinds. All of a head rotates in blocks with a window.
+        """
+        rope = self.raw.get("rope_parameters")
+        if not isinstance(rope, Mapping) or not isinstance(rope.get("full_attention"), Mapping):
+            return self, {}
+        local, whole = rope.get("sliding_attention"), {**self.raw, "rope_parameters": rope["full_attention"]}
+        config = ConfigJson(whole, self.arch, self.kind, self.where)
+        if local is None:
+            return config, {}
+        reader = ConfigJson(local if isinstance(local, Mapping) else {}, self.arch, self.kind, self.where)
+        reader.refuse(rope_type=("default", None), partial_rotary_factor=(1, None))
+        return config, {"local_base": reader.number("rope_theta"), "local_head": config.integer("head_dim")}
+
     def kinds(self, layers: int, known: Collection[str]) -> list[str] | None:
         """``layer_types``, one of ``known`` for every block; None if there is no such list."""
         kinds = self.raw.get("layer_types")
@@ -138,6 +154,17 @@ class ConfigJson:
             groups=self.integer("n_group", 1),
             groups_used=self.integer("topk_group", 1),
         )
+
+    def dense_blocks(self) -> int:
+        """Number of dense blocks before those with experts, also where every block's kind is listed."""
+        layers, kinds = self.layers(), self.raw.get("mlp_layer_types")
+        dense = self.integer("first_k_dense_replace", 0) if kinds is None else str(kinds).count("'dense'")
+        if kinds not in (None, ["dense"] * dense + ["sparse"] * (layers - dense)):
+            raise UsageError(
+                f"{self.where}: config.json has mlp_layer_types = {str(kinds)[:60]}",
+                hint=f"a list of {layers} types is needed, 'dense' first, then 'sparse'",
+            )
+        return dense
 
     def shared_ff(self) -> int:
         """Width of the shared expert: as stated, or the widths of all shared experts together."""

@@ -11,7 +11,7 @@ from spec_kernels.model.ops import Op
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
-from spec_targets.formats.stored_names import Name
+from spec_targets.formats.stored_names import Name, Stored
 
 
 @attrs.frozen(eq=False)
@@ -26,6 +26,7 @@ class Family:
     before: operations between the embedding and the first block.
     names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
     renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
+    fused: tensors that some GGUF files have as a part of another one, without ``blk.N.``, and how they are taken out.
     interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.
     """
 
@@ -37,5 +38,6 @@ class Family:
     block: Callable[[Builder, Config, int], Iterator[Op]]
     names: Mapping[str, Name]
     renamed: Mapping[str, str] = attrs.field(factory=dict)
+    fused: Mapping[str, Stored] = attrs.field(factory=dict)
     before: Callable[[Builder, Config], Iterable[Op]] = lambda builder, config: ()
     interleaved: bool = False

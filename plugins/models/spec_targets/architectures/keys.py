@@ -7,7 +7,7 @@ from typing import Any
 from spec_kernels.model.shapes import Experts
 from torch import float32
 
-from spec_core.errors import UsageError
+from spec_core.errors import Unsupported, UsageError
 from spec_targets.architectures.config import MAX_HEAD, Config
 from spec_targets.architectures.rope import Scaling, yarn_attention
 from spec_targets.formats.damage import AGAIN
@@ -65,6 +65,13 @@ class Keys:
             )
         return listed[:layers]
 
+    def without_converter(self) -> UsageError:
+        """The error for a file of an architecture whose directories alone are read."""
+        return Unsupported(
+            f"{self.where}: GGUF files of {self.arch} are not supported: no published converter writes them",
+            hint="use the directory of the model",
+        )
+
     def _one(self, key: str, values: list[Any]) -> Any:
         """One value from a list per layer, if all layers agree."""
         if not values or any(v != values[0] for v in values):
@@ -77,7 +84,8 @@ class Keys:
 
     def decoder(self, **more: Any) -> Config:
         """The sizes that every decoder has, and those given. Without ``experts``, the file must not have them."""
-        width, heads = self.integer("embedding_length"), self.integer("attention.head_count")
+        width = self.integer("embedding_length")
+        heads = more.get("heads") or self.integer("attention.head_count")
         head = self.integer("attention.key_length", width // max(1, heads))
         experts = more.get("experts")
         expert_ff = self.integer("expert_feed_forward_length", 0) if experts else 0

@@ -11,44 +11,27 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.channel_delta import channel_delta
 from spec_kernels.model.latent import latent_attention
 from spec_kernels.model.ops import Op
-from spec_kernels.model.shapes import DeltaShape, LatentShape
-from torch import Tensor
+from spec_kernels.model.shapes import DeltaShape
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
+from spec_targets.architectures.latents import LATENT_NAMES, latent_in_json, latent_in_keys
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.formats.damage import AGAIN
 from spec_targets.formats.stored_names import Name, stored_as
 
-EPS = 1e-6
-"""Of unit lengths and of the norm of latents in checkpoints, whatever their config says."""
 SIGMOID = 2
 """``expert_gating_func`` of sigmoid scores."""
 PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 
 
-def keys_of(value: Tensor, c: Config) -> Tensor:
-    """The matrices of a head that turn its query into the latent's space, [H, rank, plain]."""
-    return _per_head(value, c)[0].transpose(1, 2)
-
-
-def values_of(value: Tensor, c: Config) -> Tensor:
-    """The matrices of a head that make values of latents, [H, value, rank]."""
-    return _per_head(value, c)[1]
-
-
-def _per_head(value: Tensor, c: Config) -> tuple[Tensor, ...]:
-    s = c.latent
-    assert s is not None
-    return value.view(c.heads, s.plain + s.value, s.rank).split([s.plain, s.value], 1)
-
-
 NAMES: dict[str, Name] = (
     ENDS
     | ATTENTION
+    | LATENT_NAMES
     | {f"ffn_{x}.weight": stored_as(f"mlp.{x}_proj.weight", f"block_sparse_moe.{x}_proj.weight") for x in PARTS}
     | {f"ssm_conv1d_{x}.weight": stored_as(f"self_attn.{x}_conv1d.weight", change=lambda v, c: v[:, 0]) for x in "qkv"}
     | {f"ssm_{x}.weight": f"self_attn.{x}_proj.weight" for x in ("f_a", "f_b", "g_a", "g_b")}
@@ -62,10 +45,6 @@ NAMES: dict[str, Name] = (
         "ssm_dt.bias": "self_attn.dt_bias",
         "ssm_beta.weight": "self_attn.b_proj.weight",
         "ssm_norm.weight": "self_attn.o_norm.weight",
-        "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
-        "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
-        "attn_k_b.weight": stored_as("self_attn.kv_b_proj.weight", change=keys_of),
-        "attn_v_b.weight": stored_as("self_attn.kv_b_proj.weight", change=values_of),
     }
 )
 RENAMED = {
@@ -98,21 +77,12 @@ def from_gguf(keys: Keys) -> Config:
             f"{keys.where}: {keys.arch}.attention.head_count_kv is {str(kv_heads)[:60]}, 0 and 1 were needed",
             hint=AGAIN,
         )
-    shared = keys.integer("rope.dimension_count")
-    latent = LatentShape(
-        rank=keys.integer("attention.kv_lora_rank"),
-        shared=shared,
-        plain=keys.integer("attention.key_length_mla") - shared,
-        value=keys.integer("attention.value_length_mla"),
-    )
     head = keys.integer("kda.head_dim")
     return keys.decoder(
-        kv_heads=1,
-        head=latent.rank + shared,
-        latent=latent,
+        unrotated=True,
+        **latent_in_keys(keys),
         delta=_delta(keys.integer("attention.head_count"), head, keys.integer("ssm.conv_kernel")),
         recurrent=frozenset(i for i, count in enumerate(kv_heads) if not count),
-        inner_eps=keys.number("attention.layer_norm_rms_epsilon"),
         experts=keys.experts(sigmoid=True),
         shared_ff=keys.shared_ff(),
     )
@@ -132,25 +102,16 @@ def from_hf(json: ConfigJson) -> Config:
     usual = {name: json.raw[own] for name, own in RENAMED.items() if own in json.raw}
     json = ConfigJson({**json.raw, **usual}, json.arch, json.kind, json.where)
     layers, linear = json.layers(), _linear_config(json)
-    latent = LatentShape(
-        rank=json.integer("kv_lora_rank"),
-        shared=json.integer("qk_rope_head_dim"),
-        plain=json.integer("qk_nope_head_dim"),
-        value=json.integer("v_head_dim"),
-    )
     return json.decoder(
         ("layer_types",),
-        kv_heads=1,
-        head=latent.rank + latent.shared,
-        rotary_dim=latent.shared,
-        latent=latent,
+        unrotated=True,
+        **latent_in_json(json),
         delta=_delta(linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")),
         recurrent=_recurrent(linear, layers),
-        inner_eps=EPS,
         experts=json.experts(sigmoid=True, normalise=True) if json.raw.get("num_experts") else None,
         expert_ff=json.integer("moe_intermediate_size", 0),
         shared_ff=json.shared_ff(),
-        dense=_dense(json, layers),
+        dense=json.dense_blocks(),
     )
 
 
@@ -165,18 +126,6 @@ def _linear_config(json: ConfigJson) -> ConfigJson:
             f"{json.where}: config.json has linear_attn_config = {repr(part)[:60]}", hint="a table is needed"
         )
     return ConfigJson(part, json.arch, json.kind, json.where)
-
-
-def _dense(json: ConfigJson, layers: int) -> int:
-    """The number of dense blocks before those with experts."""
-    kinds = json.raw.get("mlp_layer_types")
-    dense = json.integer("first_k_dense_replace", 0) if kinds is None else str(kinds).count("'dense'")
-    if kinds not in (None, ["dense"] * dense + ["sparse"] * (layers - dense)):
-        raise UsageError(
-            f"{json.where}: config.json has mlp_layer_types = {str(kinds)[:60]}",
-            hint=f"a list of {layers} types is needed, 'dense' first, then 'sparse'",
-        )
-    return dense
 
 
 def _recurrent(linear: ConfigJson, layers: int) -> frozenset[int]:
