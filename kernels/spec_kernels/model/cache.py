@@ -75,6 +75,8 @@ class KVCache(KeptRows):
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
+        if start < self.first:
+            self.check_read(start)
         index = torch.tensor(places, device=self.device)
         for layer in range(self.layers):
             first = self.first_of(layer)

@@ -29,12 +29,14 @@ class Horizon:
     """What a sequence may still need of its rows.
 
     start: the first position that is evaluated next; rows from there on are replaced. rewind: how many positions
-    before it the text may go on at instead. mark: a position up to ``start`` at which another text may go on.
+    before it the text may go on at instead. mark: a position up to ``start`` at which another text may go on. limit:
+    positions beyond which no memory is taken in advance; 0: none.
     """
 
     start: int
     rewind: int = 0
     mark: int = 0
+    limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class KeptRows(ABC):
         if length <= self.end:
             return False
         if grows := length > self.length:
-            self.grow(max(length, 2 * self.length))
+            limit = 0 if horizon is None else horizon.limit
+            self.grow(max(length, min(2 * self.length, limit or 2 * self.length)))
         if self.window and length > self.first + self.recent:
             grows = self._make_room(length, horizon) or grows
         return grows

@@ -277,7 +277,8 @@ class Pass:
 
     def store(self, op: ops.Store) -> None:
         for s in self.batch.sequences:
-            first = s.cache.first_of(op.layer)
+            if first := s.cache.first_of(op.layer):
+                s.cache.check_read(s.start)
             rows, places = slice(s.first, s.first + s.rows), slice(s.start - first, s.end - first)
             for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
                 if new is None:

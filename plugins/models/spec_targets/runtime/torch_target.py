@@ -357,7 +357,9 @@ class TorchTarget:
 
     def _horizon(self, seq: Sequence, start: int) -> Horizon | None:
         """What layers with a window still need of a sequence that goes on at ``start``; None if they keep all rows."""
-        return Horizon(start, self.rewind, seq.prompt_len) if self.plan.memory.windowed else None
+        if not self.plan.memory.windowed:
+            return None
+        return Horizon(start, self.rewind, seq.prompt_len, self.info.context + 1)
 
     def _all_sequence_rows(self, parts: Iterable[Part]) -> list[SequenceRows]:
         """Rows of every part. Raises SequencesFailed for sequences whose caches cannot grow."""
