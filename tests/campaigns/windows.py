@@ -141,7 +141,8 @@ def play_round(target: Any, family: str, seed: int, did: Counter[str]) -> None:
     """Run some requests. Raises AssertionError for a text that is not the one of a target that keeps all rows."""
     rng = random.Random(f"{family} {seed}")
     target.rewind = rng.choice([2, 20, 100])
-    requests, plain = make_requests(keeping_all(target), rng, target.info.context - 90)
+    longest = 200 if target.plan.kind.name == "reference" else target.info.context - 90
+    requests, plain = make_requests(keeping_all(target), rng, longest)
     texts = {request.name: [*request.prompt, *plain[request.name]] for request in requests}
     methods = make_methods(family, WindowFuzzer(texts, rng, did), rng)
     with Run(target, methods, **make_settings(rng)) as run:

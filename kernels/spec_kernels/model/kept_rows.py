@@ -115,6 +115,8 @@ class KeptRows(ABC):
         """
         if horizon is not None and self.window:
             self._go_on(horizon.start)
+            if self.first:
+                self._mark(horizon)
         if length <= self.end:
             return False
         if grows := length > self.length:
@@ -160,7 +162,8 @@ class KeptRows(ABC):
             return True
         first = max(self.first, first_needed(horizon.start, self.window, horizon.rewind))
         room = tiled(max(length, horizon.start + AHEAD) - first)
-        self._mark(horizon, first)
+        if first_needed(horizon.mark, self.window, horizon.rewind) < first:
+            self._mark(horizon)
         grows = room > self.recent
         if grows:
             rows = max(length - horizon.start, AHEAD)
@@ -168,14 +171,16 @@ class KeptRows(ABC):
         self._move(first, max(room, self.recent))
         return grows
 
-    def _mark(self, horizon: Horizon, first: int) -> None:
-        """Copy the rows before the mark, if some are given back now."""
+    def _mark(self, horizon: Horizon) -> None:
+        """Copy the rows before the mark, once the text has reached it.
+
+        A text that has given rows back is copied from at once, so that its memory does not grow while it is generated.
+        """
         at = horizon.mark
-        low = first_needed(at, self.window, horizon.rewind)
-        marked = self.marked is not None and self.marked.valid == at
-        if 0 < at <= horizon.start and low < first and self.oldest <= at and not marked:
-            low = max(low, self.first)
-            self.marked = MarkedRows(low, at, self._copy_out(low, at), at)
+        if (self.marked is not None and self.marked.valid == at) or not max(1, self.oldest) <= at <= horizon.start:
+            return
+        low = max(self.first, first_needed(at, self.window, horizon.rewind))
+        self.marked = MarkedRows(low, at, self._copy_out(low, at), at)
 
 
 def tiled(count: int) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from itertools import accumulate
 from typing import Any, cast
@@ -37,14 +36,14 @@ from spec_core import (
     TargetOutput,
     hookimpl,
 )
-from spec_core.errors import SequencesFailed, TargetError
+from spec_core.errors import SequencesFailed
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
 from spec_targets.architectures.config import Config
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime import slot_memory
-from spec_targets.runtime.failures import first_line, no_memory
+from spec_targets.runtime.failures import device_failures, no_memory
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.plan import ModelPlan
@@ -156,19 +155,8 @@ class TorchTarget:
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
         """The outputs of the executor."""
-        with self._failures():
+        with device_failures(self.info.device):
             return self.executor.run(batch)
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Raise TargetError where the device fails or has no memory."""
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            raise no_memory(self.info.device, error, "a step") from error
-        except torch.AcceleratorError as error:
-            reason = f"the device {self.info.device} failed: {first_line(error)}"
-            raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
     def chooses(self, sampling: Sampling) -> bool:
         """Whether drafts in one call may be drawn with this sampling."""
@@ -184,7 +172,7 @@ class TorchTarget:
         but the last.
         """
         batch = self._continuing(parts, [of.depth for of in limits], [start for _, start, _ in parts])
-        with self._failures():
+        with device_failures(self.info.device):
             return self.executor.draft(batch, limits, keep=keep)
 
     def run_part(
@@ -200,7 +188,7 @@ class TorchTarget:
         batch.inputs = overlay_inputs(overlay, batch)
         for one in batch.sequences if overlay is not None else ():
             one.mutual = overlay.both_ways
-        with self._failures():
+        with device_failures(self.info.device):
             return executor.run(batch)["logits"]
 
     def _continuing(
@@ -310,7 +298,7 @@ class TorchTarget:
         return self._begin(seq, want)
 
     def _begin(self, seq: Sequence, want: int) -> int:
-        """The last position up to ``want`` at which rows and states of the slot let it go on; states are restored."""
+        """The last position up to ``want`` at which the slot can go on; its recurrent state is restored."""
         slot = seq.slot
         if slot.state.recurrent is None:
             return slot.start_at(want)
