@@ -41,8 +41,8 @@ class Horizon:
 
 @dataclass(frozen=True)
 class MarkedRows:
-    """A copy of the rows ``first`` to ``end`` - 1 of layers with a window; ``valid``: the end of those that belong to
-    the text that is still held."""
+    """A copy of the rows ``first`` to ``end`` - 1 of layers with a window. valid: rows before it belong to the text that
+    the cache holds now."""
 
     first: int
     end: int
@@ -65,7 +65,7 @@ class KeptRows(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of all rows, also of those that are marked."""
+        """Bytes of all rows, marked ones included."""
 
     @abstractmethod
     def grow(self, length: int) -> None:

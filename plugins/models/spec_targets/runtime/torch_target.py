@@ -75,7 +75,6 @@ class TorchTarget:
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
     and at the last token. A slot's prefix can be reused from them, and at most ``every`` of its tokens are evaluated
     again, including those of a last draft that was kept but not evaluated into the state.
-
     rewind: positions before its end at which a text with windows can go on, and before the end of its prompt.
     """
 
