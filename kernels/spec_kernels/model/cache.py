@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, tiled
+from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, round_up
 from spec_kernels.model.shapes import HeadShape
 
 
@@ -26,7 +26,7 @@ class KVCache(KeptRows):
         """shapes: of each layer."""
         super().__init__(shapes)
         self.shapes, self.length, self.dtype, self.device = tuple(shapes), length, dtype, torch.device(device)
-        self.recent = tiled(min(length, self.window + AHEAD)) if self.window else 0
+        self.recent = round_up(min(length, self.window + AHEAD)) if self.window else 0
         self.keys = [self._take(s) for s in self.shapes]
         self.values = [self._values(keys, s) for keys, s in zip(self.keys, self.shapes, strict=True)]
 
@@ -89,17 +89,17 @@ class KVCache(KeptRows):
         if not same:
             self._replace(lambda shape: shape.window > 0, kept)
         elif kept.start:
-            for m in self._windowed():
+            for m in self._window_memory():
                 m[:, : kept.stop - kept.start] = m[:, kept].clone()
 
     def _copy_out(self, first: int, end: int) -> list[Tensor]:
-        return [m[:, first - self.first : end - self.first].clone() for m in self._windowed()]
+        return [m[:, first - self.first : end - self.first].clone() for m in self._window_memory()]
 
     def _copy_in(self, marked: MarkedRows) -> None:
-        for m, rows in zip(self._windowed(), marked.memory, strict=True):
+        for m, rows in zip(self._window_memory(), marked.memory, strict=True):
             m[:, : rows.shape[1]] = rows
 
-    def _windowed(self) -> list[Tensor]:
+    def _window_memory(self) -> list[Tensor]:
         """The memory of the layers with a window."""
         return [m for layer in range(self.layers) if self.shapes[layer].window for m in self._pieces(layer)]
 

@@ -152,16 +152,16 @@ class KeptRows(ABC):
 
     def _restore(self, marked: MarkedRows) -> None:
         self.first = marked.first
-        self._move(self.first, max(self.recent, tiled(marked.end - marked.first)))
+        self._move(self.first, max(self.recent, round_up(marked.end - marked.first)))
         self._copy_in(marked)
 
     def _make_room(self, length: int, horizon: Horizon | None) -> bool:
         """Move the rows that are needed, to other memory if there is too little."""
         if horizon is None:
-            self._move(self.first, max(tiled(length - self.first), 2 * self.recent))
+            self._move(self.first, max(round_up(length - self.first), 2 * self.recent))
             return True
         first = max(self.first, first_needed(horizon.start, self.window, horizon.rewind))
-        room = tiled(max(length, horizon.start + AHEAD) - first)
+        room = round_up(max(length, horizon.start + AHEAD) - first)
         if first_needed(horizon.mark, self.window, horizon.rewind) < first:
             self._mark(horizon)
         grows = room > self.recent
@@ -183,7 +183,7 @@ class KeptRows(ABC):
         self.marked = MarkedRows(low, at, self._copy_out(low, at), at)
 
 
-def tiled(count: int) -> int:
+def round_up(count: int) -> int:
     """A number of positions, rounded up to whole steps."""
     return -(-count // STEP) * STEP
 
@@ -195,9 +195,9 @@ def first_needed(start: int, window: int, rewind: int) -> int:
 
 def recent_max(window: int, rewind: int, rows: int) -> int:
     """Max positions that layers with a window have memory for. rows: of a step of the sequence."""
-    return tiled(window - 1 + rewind + STEP - 1 + max(rows, AHEAD))
+    return round_up(window - 1 + rewind + STEP - 1 + max(rows, AHEAD))
 
 
 def kept_max(window: int, rewind: int) -> int:
     """Max positions of a sequence in layers with a window, at its end and at its mark, without those of a step."""
-    return recent_max(window, rewind, AHEAD) - AHEAD + tiled(window - 1 + rewind + STEP - 1)
+    return recent_max(window, rewind, AHEAD) - AHEAD + round_up(window - 1 + rewind + STEP - 1)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, tiled
+from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, round_up
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.native import CACHES, module
 
@@ -82,7 +82,7 @@ class NativeCache(KeptRows):
         self.shape = shape
         self.whole = Piece(shape, -(-length // TILE) * TILE, False)
         self.length = self.whole.places
-        self.latest = Piece(shape, tiled(min(length, self.window + AHEAD)) if self.window else 0, True)
+        self.latest = Piece(shape, round_up(min(length, self.window + AHEAD)) if self.window else 0, True)
         self.recent = self.latest.places
 
     @property
@@ -126,7 +126,7 @@ class NativeCache(KeptRows):
             self._copy_rows(True, (old, before), (self.latest, first), first, end)
 
     def _copy_out(self, first: int, end: int) -> Piece:
-        piece = Piece(self.shape, tiled(end - first), True)
+        piece = Piece(self.shape, round_up(end - first), True)
         self._copy_rows(True, (self.latest, self.first), (piece, first), first, end)
         return piece
 

@@ -344,9 +344,8 @@ class TorchTarget:
 
     def _horizon(self, seq: Sequence, start: int) -> Horizon | None:
         """What layers with a window still need of a sequence that goes on at ``start``; None if they keep all rows."""
-        if not self.plan.memory.windowed:
-            return None
-        return Horizon(start, self.rewind, seq.prompt_len, self.info.context + 1)
+        horizon = Horizon(start, self.rewind, seq.prompt_len, self.info.context + 1)
+        return horizon if self.plan.memory.windowed else None
 
     def _all_sequence_rows(self, parts: Iterable[Part]) -> list[SequenceRows]:
         """Rows of every part. Raises SequencesFailed for sequences whose caches cannot grow."""
