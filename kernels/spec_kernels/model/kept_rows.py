@@ -41,8 +41,8 @@ class Horizon:
 
 @dataclass(frozen=True)
 class MarkedRows:
-    """A copy of the rows ``first`` to ``end`` - 1 of layers with a window. valid: rows before it belong to the text that
-    the cache holds now."""
+    """A copy of the rows ``first`` to ``end`` - 1 of layers with a window. valid: the rows before it belong to the text
+    that the cache holds now."""
 
     first: int
     end: int
