@@ -71,6 +71,8 @@ class Slot:
     evaluated: number of valid rows. checkpoints: {position: recurrent state}.
     seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request; of a long one its
     SHA-256. reserved: rows that the target has reserved memory for, which it may set; 0 is unknown.
+    The state of a target that gives rows back has ``starts``, the (first, last) positions of ranges in which it can go
+    on: empty is everywhere. At position 0 it always can.
     """
 
     stash: Stash = attrs.field(factory=Stash)
@@ -81,6 +83,20 @@ class Slot:
     seen: dict[str, int] = attrs.field(factory=dict)
     salt: str = ""
     reserved: int = 0
+
+    def start_at(self, want: int, encoded: EncodedPrompt | None = None) -> int:
+        """The last position up to ``want`` at which the target can go on.
+
+        encoded: a prompt whose blocks see each other as wholes: the position is not within one.
+        """
+        start = self._kept_start(want)
+        while encoded is not None and (block := encoded.block_at(start)) is not None and block[0] < start:
+            start = self._kept_start(block[0])
+        return start
+
+    def _kept_start(self, want: int) -> int:
+        starts = getattr(self.state, "starts", ())
+        return max((min(want, last) for first, last in starts if first <= want), default=0) if starts else want
 
 
 @attrs.define(eq=False)

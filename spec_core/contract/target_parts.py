@@ -115,7 +115,7 @@ class CachedRows(Protocol):
 
     def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
         """Keys and values [K, count - start, D] that a block of the target attends to, of the rows from ``start`` on;
-        keys as rotated, floats."""
+        keys as rotated, floats. Raises ValueError for rows that a block with a window has given back."""
 
 
 class CacheReader(Protocol):
@@ -252,9 +252,9 @@ def partial_forward(
     """The blocks of a target with these numbers, ascending. window: rows that attention sees at most; 0: as in each.
 
     overlay: other weights of their rows. sinks: first rows of the sequence that attention sees as well as its window,
-    all at their own positions; a block whose own window is not larger keeps its own. Raises ValueError for blocks that
-    are not there, where keys of a block that is left out would be read, for an overlay that does not fit, and for
-    sinks without a window.
+    all at their own positions, in blocks without a window of their own; a block whose own window is not larger keeps
+    its own. Raises ValueError for blocks that are not there, where keys of a block that is left out would be read, for
+    an overlay that does not fit, and for sinks without a window.
     """
     if window < 0 or sinks < 0 or (sinks and not window):
         raise ValueError(f"window={window} and sinks={sinks}: both are 0 or more, and sinks need a window")

@@ -24,6 +24,7 @@ from spec_core.contract.kinds import (
     convert_judged,
     convert_names,
 )
+from spec_core.contract.memory_sizes import RecurrentSizes, WindowedRows
 from spec_core.errors import suggest_fields
 from spec_core.sampling.given import ints, strings
 
@@ -270,7 +271,8 @@ class Compat:
         another model, a watermark. With drafts the text is that of the rule alone, and speeds are compared with it.
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
     memory: bytes that it takes beside the target's, if it takes much: ``weights``, and ``row`` for every position of a
-        sequence. The memory plan of a server adds them up.
+        sequence. Where it gives rows back, also ``kept_row``, the part of ``row`` that stays, and ``windows``, what the
+        rest of a sequence takes at most. The memory plan of a server adds them up.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
     shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
@@ -317,15 +319,6 @@ class Compat:
     close: Callable[[], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
-@attrs.frozen
-class RecurrentSizes:
-    """Recurrent layers: their number, bytes of one layer's state, and bytes of its record of a token."""
-
-    layers: int
-    state_bytes: int
-    record_bytes: int
-
-
 @suggest_fields
 @attrs.frozen
 class TargetInfo:
@@ -345,6 +338,7 @@ class TargetInfo:
     file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
     kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
+    windowed: what layers with a window keep, where they give rows back; None: all rows are kept.
     layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
     hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
     rotation_base: of the positions in attention, before any scaling; norm_epsilon: of the norms. None: not known.
@@ -378,6 +372,7 @@ class TargetInfo:
     row_bytes: int | None = None
     step_bytes: int | None = None
     recurrent: RecurrentSizes | None = None
+    windowed: WindowedRows | None = None
     layer_max: Mapping[str, int] = attrs.field(factory=dict)
     rotation_base: float | None = None
     norm_epsilon: float | None = None
@@ -388,6 +383,16 @@ class TargetInfo:
     def row_device(self) -> str:
         """Device of the tokens and positions of a batch."""
         return self.batch_device or self.device
+
+    def rows_bytes(self, positions: int, step: int = 0) -> int | None:
+        """Max bytes of the attention rows of a sequence of this length; None if they are not known.
+
+        step: max rows of the sequence in one forward.
+        """
+        if self.row_bytes is None or self.windowed is None:
+            return None if self.row_bytes is None else positions * self.row_bytes
+        kept = self.windowed.rows + max(step, self.windowed.step)
+        return positions * self.row_bytes - max(0, positions - kept) * self.windowed.row_bytes
 
     @property
     def exactness(self) -> str | None:

@@ -36,7 +36,7 @@ class FreeSlots:
         tokens = tuple(slot.tokens[: slot.evaluated])
         self._number += 1
         key = slot.salt, tokens, self._number
-        rows = max(slot.evaluated, slot.reserved, ROWS_MIN)
+        rows = max(slot.reserved or slot.evaluated, ROWS_MIN)
         self._entries[slot] = key, rows
         insort(self._sorted, (key, slot), key=lambda entry: entry[0])
         self.rows += rows

@@ -142,9 +142,10 @@ class Slots:
         # A different token follows the last equal row now: pairs made from that row would be stale.
         want = max(0, length - 1)
         want = min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
-        if seq.encoded is not None and (block := seq.encoded.block_at(want)) is not None:
-            want = block[0]  # its rows have seen those behind them
-        return max((p for p in slot.checkpoints if p <= want), default=0) if self.recurrent else want
+        want = slot.start_at(want, seq.encoded)
+        if not self.recurrent:
+            return want
+        return max((p for p in slot.checkpoints if p <= want and slot.start_at(p) == p), default=0)
 
     def _forget(self, slot: Slot, start: int) -> None:
         del slot.tokens[start:]

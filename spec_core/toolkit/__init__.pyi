@@ -2,6 +2,8 @@
 
 from spec_core.contract.held import HeldDrafts as HeldDrafts
 from spec_core.contract.held import check_held as check_held
+from spec_core.contract.memory_sizes import RecurrentSizes as RecurrentSizes
+from spec_core.contract.memory_sizes import WindowedRows as WindowedRows
 from spec_core.contract.overlay import LowRank as LowRank
 from spec_core.contract.overlay import Overlay as Overlay
 from spec_core.contract.parts import decode_after as decode_after
@@ -28,7 +30,6 @@ from spec_core.contract.target_parts import overlay_problem as overlay_problem
 from spec_core.contract.target_parts import partial_forward as partial_forward
 from spec_core.contract.target_parts import partial_problem as partial_problem
 from spec_core.contract.target_parts import training_texts as training_texts
-from spec_core.contract.values import RecurrentSizes as RecurrentSizes
 from spec_core.sampling.choose import adjust as adjust
 from spec_core.sampling.choose import finite_choice as finite_choice
 from spec_core.sampling.choose import gap as gap

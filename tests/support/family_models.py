@@ -32,7 +32,7 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_family(family: str, folder: Path) -> Path:
-    directory = save(model(family, 0, **SIZES, **MORE.get(family, {})), folder)
+def tiny_family(family: str, folder: Path, **sizes: Any) -> Path:
+    directory = save(model(family, 0, **{**SIZES, **MORE.get(family, {}), **sizes}), folder)
     (directory / "tokenizer.json").write_text(tokenizer_json(), "utf-8")
     return directory

@@ -50,7 +50,11 @@ FAMILIES = (
 ).split(",")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
 convolutions, sizes by block, latents, Mamba-2, multipliers."""
-OTHERS = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
+OTHERS = (
+    *(f"{family}{form}" for family in FAMILIES for form in ("", " directory")),
+    "lfm3 directory",
+    "olmo-hybrid directory",
+)
 FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *METHODS, *OTHERS)
 HEADS = ("eagle3", "dflash", *METHODS)
 

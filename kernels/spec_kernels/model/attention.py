@@ -23,17 +23,18 @@ def attention(
     last: int | None = None,
     sinks: Tensor | None = None,
     anchor: int | None = None,
+    first: int = 0,
 ) -> Tensor:
     """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
     q: [n, H, D]    keys: [K, T, D]    values: [K, T, Dv]    sinks: float32 [H], one more score of each head, without a
     value    last: every row attends to positions up to this one instead; a window still ends at its own position
     anchor: the position at which all windows end instead
+    first: the position of the first key, a multiple of PLACES; no row attends to earlier ones
     returns [n, H, Dv]
     """
-    tiles = [
-        _tile(q[i : i + TILE], keys, values, start + i, shape, last, sinks, anchor) for i in range(0, len(q), TILE)
-    ]
+    rest = shape, last, sinks, anchor, first
+    tiles = [_tile(q[i : i + TILE], keys, values, start + i, *rest) for i in range(0, len(q), TILE)]
     return torch.cat(tiles) if tiles else q.new_empty(0, q.shape[1], values.shape[-1])
 
 
@@ -46,16 +47,17 @@ def _tile(
     last: int | None,
     sinks: Tensor | None,
     anchor: int | None,
+    first: int,
 ) -> Tensor:
     """Attention of TILE rows or fewer, PLACES scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), values.shape
-    end = min(total, (start + n if last is None else last + 1))
+    end = min(first + total, (start + n if last is None else last + 1))
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
     own = torch.arange(start, start + TILE, device=q.device).repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]
     most_seen = own if last is None else torch.full_like(own, last)
     scores = []
-    for i in range(0, end, PLACES):
-        piece = _piece(keys, i, end)
+    for i in range(first, end, PLACES):
+        piece = _piece(keys, i - first, end - first)
         places = torch.arange(i, i + PLACES, device=q.device)
         before = (
             (places <= (own if anchor is None else anchor) - shape.window) & (places >= shape.lead)
@@ -68,8 +70,8 @@ def _tile(
     sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)
     peak = peak if sink is None else torch.maximum(peak, sink)
     result = torch.zeros(heads, len(own), dim + 1, device=q.device)
-    for i, s in zip(range(0, end, PLACES), scores, strict=True):
-        piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
+    for i, s in zip(range(first, end, PLACES), scores, strict=True):
+        piece = F.pad(_piece(values, i - first, end - first), (0, 1), value=1.0)
         result = result + torch.bmm(rowwise(torch.exp_, s - peak), piece)
     sums = result[..., dim:] if sink is None else result[..., dim:] + rowwise(torch.exp_, sink - peak)
     out = result[..., :dim] / sums

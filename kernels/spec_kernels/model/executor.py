@@ -52,11 +52,15 @@ class ExecutorRequest:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of all weights, of one position in the caches, and of the largest step (None: not limited)."""
+    """Bytes of all weights, of one position in the caches, and of the largest step (None: not limited).
+
+    windowed: of one position in layers with a window, where these give rows back (``KeptRows``); 0: all rows are kept.
+    """
 
     weights: int
     row: int
     step: int | None = None
+    windowed: int = 0
 
 
 class LayerExecutor(Protocol):
@@ -115,6 +119,14 @@ class Executor(Protocol):
 
     def describe(self) -> str:
         """A sentence for the user."""
+
+
+class WindowedExecutor(Executor, Protocol):
+    """An executor whose caches are ``KeptRows``."""
+
+    @property
+    def windowed_bytes(self) -> int:
+        """Bytes of one position in the caches of layers with a window."""
 
 
 class ExecutorKind(Protocol):

@@ -15,7 +15,7 @@ def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0,
     """The model with these of its blocks, between its embedding and its output.
 
     layers: blocks of the model. window: rows that attention sees at most; 0 is what each block sees. sinks: first rows
-    that it sees as well, in blocks whose own window is not smaller.
+    that it sees as well, in blocks without a window of their own, which keep them.
     Raises ValueError for blocks that are not there, that keep a state, or that read keys of a block left out.
     """
     if missing := sorted(set(blocks) - set(range(layers))):
@@ -43,4 +43,4 @@ def _narrow(op: Op, window: int, sinks: int) -> Op:
     """The operation, whose attention sees at most ``window`` rows, and the first ``sinks``."""
     if not window or not isinstance(op, Attend) or 0 < op.shape.window <= window:
         return op
-    return replace(op, shape=replace(op.shape, window=window, lead=sinks))
+    return replace(op, shape=replace(op.shape, window=window, lead=0 if op.shape.window else sinks))

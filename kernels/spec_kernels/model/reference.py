@@ -78,7 +78,8 @@ class Reference:
         """Memory of a model: all weights have the dtype of the request."""
         size = request.dtype.itemsize
         row = sum(shape.cached_numbers for shape in model.cached) * size
-        return MemoryPlan(sum(math.prod(shape) for _, shape in tensors) * size, row)
+        windowed = sum(shape.cached_numbers for shape in model.cached if shape.window) * size
+        return MemoryPlan(sum(math.prod(shape) for _, shape in tensors) * size, row, windowed=windowed)
 
     @classmethod
     def describe_plan(cls, request: ExecutorRequest) -> str:
@@ -98,6 +99,11 @@ class Reference:
     def row_bytes(self) -> int:
         """Bytes of one position in the caches."""
         return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
+
+    @property
+    def windowed_bytes(self) -> int:
+        """Bytes of one position in the caches of layers with a window."""
+        return sum(shape.cached_numbers for shape in self.model.cached if shape.window) * self.dtype.itemsize
 
     def with_layers(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
@@ -281,7 +287,9 @@ class Pass:
 
     def store(self, op: ops.Store) -> None:
         for s in self.batch.sequences:
-            rows, places = slice(s.first, s.first + s.rows), slice(s.start, s.end)
+            if first := s.cache.first_of(op.layer):
+                s.cache.check_read(s.start)
+            rows, places = slice(s.first, s.first + s.rows), slice(s.start - first, s.end - first)
             for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
                 if new is None:
                     continue
@@ -294,17 +302,20 @@ class Pass:
 
     def _attend_chain_or_tree(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
         """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
-        keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
+        keys, values, first = s.cache.keys[op.layer], s.cache.values[op.layer], s.cache.first_of(op.layer)
+        if first:
+            s.cache.check_read(s.base - op.shape.window + 1 if op.shape.window and not op.shape.lead else 0)
         causal = op.causal and not s.mutual
         chain = s.rows if s.parents is None or not causal else s.pending
         last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
         anchor = s.start if op.anchored else None
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor)]
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor, first)]
         for row in range(chain, s.rows):
-            path = torch.tensor([*range(s.base), *s.path(row)], device=keys.device)
+            path = torch.tensor([*range(first, s.base), *s.path(row)], device=keys.device) - first
             path_rows = keys.index_select(1, path), values.index_select(1, path)
-            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, None, sinks, anchor))
+            at = first + len(path) - 1
+            out.append(attention(q[row : row + 1], *path_rows, at, op.shape, None, sinks, anchor, first))
         return torch.cat(out)
 
     def delta(self, op: ops.Delta) -> None:

@@ -22,7 +22,7 @@ from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module, native_cache, problem
 from spec_kernels.native.lower import Lowering, recurrence
-from spec_kernels.native.native_cache import AUTO, NativeCache, choose, place_bytes
+from spec_kernels.native.native_cache import AUTO, NOTHING, NativeCache, choose, place_bytes
 from spec_kernels.native.weights import TILE, Arena, Tiles, planned_type
 from spec_kernels.ops.dequant import TYPES as STORED
 
@@ -112,7 +112,8 @@ class Native:
         """Memory of a model: matrices stay as stored; the cache has the largest type that may be chosen."""
         kind = choose(request.setting("cache_dtype"), bits=15)
         weights = sum(_weight_bytes(stored, shape) for stored, shape in tensors)
-        return MemoryPlan(weights, sum(place_bytes(kind, shape) for shape in model.cached))
+        windowed = sum(place_bytes(kind, shape) for shape in model.cached if shape.window)
+        return MemoryPlan(weights, sum(place_bytes(kind, shape) for shape in model.cached), windowed=windowed)
 
     @classmethod
     def describe_plan(cls, request: ExecutorRequest) -> str:
@@ -137,6 +138,11 @@ class Native:
     def row_bytes(self) -> int:
         """Bytes of one position in the caches."""
         return sum(place_bytes(self.cache_type, shape) for shape in self.model.cached)
+
+    @property
+    def windowed_bytes(self) -> int:
+        """Bytes of one position in the caches of layers with a window."""
+        return sum(place_bytes(self.cache_type, shape) for shape in self.model.cached if shape.window)
 
     @property
     def isa(self) -> str:
@@ -334,11 +340,10 @@ def _describe(isa: str, bits: object, cached: str, weights: str) -> str:
 
 
 def _sequence(s: SequenceRows) -> tuple[Any, ...]:
-    cache = s.cache
-    address, length = (0, 0) if cache is None else (cache.address, cache.length)
+    memory = NOTHING if s.cache is None else s.cache.arguments
     if s.parents is None:
-        return address, length, s.rows, s.start, s.rows, None, s.mutual, s.held
-    return address, length, s.rows, s.start, s.pending, tuple(s.parents), s.mutual, s.held
+        return memory, s.rows, s.start, s.rows, None, s.mutual, s.held
+    return memory, s.rows, s.start, s.pending, tuple(s.parents), s.mutual, s.held
 
 
 class Block:

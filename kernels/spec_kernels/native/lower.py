@@ -54,7 +54,7 @@ class Lowering:
 
     def _memory(self, kind: int) -> None:
         if self.model.cached:
-            self.shape = CacheShape.of(kind, self.model.cached)
+            self.shape = CacheShape(kind, self.model.cached)
             self.program.memory(*self.shape.arguments, bool(self.model.borrowed))
         if self.model.recurrent is not None:
             self.program.recurrence(*recurrence(self.model))

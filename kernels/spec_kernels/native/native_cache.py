@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, round_up
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.native import CACHES, module
 
@@ -17,6 +18,8 @@ TILE = 16
 ALIGNED = 64
 BLOCK = 32
 KINDS = (torch.float32, torch.float16)
+NOTHING = (0, 0, 0, 0, 0)
+"""The cache of a model without attention, as C takes it."""
 
 
 def choose(wish: str, bits: int) -> str:
@@ -36,64 +39,107 @@ def place_bytes(kind: str, shape: HeadShape) -> int:
 class CacheShape:
     """Layers of a cache as C takes them.
 
-    kind: an index of ``CACHES``    layers: int32 [L, 3], key heads, head width and latent numbers of each
+    kind: an index of ``CACHES``    layers: int32 [L, 4], key heads, head width and latent numbers of each, and whether
+    it has a window    heads: the shapes of all layers
     """
 
-    __slots__ = ("arguments", "kind", "layers")
+    __slots__ = ("arguments", "heads", "kind", "layers")
 
-    def __init__(self, kind: int, layers: Tensor) -> None:
-        self.kind, self.layers = kind, layers
-        self.arguments = kind, len(layers), layers.data_ptr()
+    def __init__(self, kind: int, heads: Sequence[HeadShape]) -> None:
+        self.kind, self.heads = kind, tuple(heads)
+        sizes = [(s.kv_heads, s.dim, s.latent, int(s.window > 0)) for s in heads]
+        self.layers = torch.tensor(sizes, dtype=torch.int32)
+        self.arguments = kind, len(self.layers), self.layers.data_ptr()
 
-    @classmethod
-    def of(cls, kind: int, shapes: Sequence[HeadShape]) -> CacheShape:
-        return cls(kind, torch.tensor([(s.kv_heads, s.dim, s.latent) for s in shapes], dtype=torch.int32))
+    def nbytes(self, places: int, windowed: bool) -> int:
+        """Bytes of the layers with a window, or of the others, for some positions."""
+        return int(module().cache_bytes(self.arguments, places, windowed))
 
 
-class NativeCache:
-    """Attention rows of all layers for one slot, in one piece of memory.
+class Piece:
+    """The layers with a window, or the others, in one piece of memory. places: a multiple of TILE."""
+
+    __slots__ = ("address", "memory", "places")
+
+    def __init__(self, shape: CacheShape, places: int, windowed: bool) -> None:
+        self.places = places
+        # Zero pages of the system: unwritten rows take no memory, and can be copied.
+        size = shape.nbytes(places, windowed)
+        whole = np.zeros(size + ALIGNED, dtype=np.uint8)
+        skip = -whole.ctypes.data % ALIGNED
+        self.memory = torch.from_numpy(whole[skip : skip + size])
+        self.address = whole.ctypes.data + skip
+
+
+class NativeCache(KeptRows):
+    """Attention rows of all layers for one slot.
 
     length: places, a multiple of TILE
     """
 
-    __slots__ = ("address", "length", "memory", "shape")
-
     def __init__(self, shape: CacheShape, length: int) -> None:
+        super().__init__(shape.heads)
         self.shape = shape
-        self._take(length)
+        self.whole = Piece(shape, -(-length // TILE) * TILE, False)
+        self.length = self.whole.places
+        self.latest = Piece(shape, round_up(min(length, self.window + AHEAD)) if self.window else 0, True)
+        self.recent = self.latest.places
 
-    def _take(self, length: int) -> None:
-        self.length = -(-length // TILE) * TILE
-        # Zero pages of the system: unwritten rows take no memory, and can be copied.
-        size = module().cache_bytes(self.shape.arguments, self.length)
-        whole = np.zeros(size + ALIGNED, dtype=np.uint8)
-        skip = -whole.ctypes.data % ALIGNED
-        self.memory = torch.from_numpy(whole[skip : skip + size])
-        self.address = self.memory.data_ptr()
+    @property
+    def arguments(self) -> tuple[int, int, int, int, int]:
+        """The cache as C takes it."""
+        if not self.window:
+            return self.whole.address, self.length, 0, self.length, 0
+        return self.whole.address, self.length, self.latest.address, self.recent, self.first
 
-    def reserve(self, length: int) -> bool:
-        """Enlarge to at least ``length`` positions; whether it was. It is doubled, so that few steps allocate."""
-        if length <= self.length:
-            return False
-        self.grow(max(length, 2 * self.length))
-        return True
+    @property
+    def nbytes(self) -> int:
+        marked = 0 if self.marked is None else self.marked.memory.memory.nbytes
+        return self.whole.memory.nbytes + self.latest.memory.nbytes + int(marked)
 
     def grow(self, length: int) -> None:
         """Enlarge to ``length`` positions; contents are kept."""
-        old, address, places = self.memory, self.address, self.length
-        self._take(length)
-        module().cache_grow(self.shape.arguments, address, places, self.address, self.length)
-        del old
+        old = self.whole
+        self.whole = Piece(self.shape, -(-length // TILE) * TILE, False)
+        self.length = self.whole.places
+        self._copy_rows(False, (old, 0), (self.whole, 0), 0, old.places)
 
     def copy(self) -> NativeCache:
         """Copy the rows to memory of their own."""
         copy = NativeCache(self.shape, self.length)
-        copy.memory.copy_(self.memory)
+        copy.latest = Piece(self.shape, self.recent, True)
+        copy.first, copy.recent, copy.marked = self.first, self.recent, self.marked
+        copy.whole.memory.copy_(self.whole.memory)
+        copy.latest.memory.copy_(self.latest.memory)
         return copy
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
-        module().cache_compact(self.shape.arguments, self.address, self.length, start, places)
+        module().cache_compact(self.shape.arguments, self.arguments, start, places)
+
+    def _move(self, first: int, recent: int) -> None:
+        old, before, end = self.latest, self.first, self.first + self.recent
+        if recent != self.recent:
+            self.latest = Piece(self.shape, recent, True)
+        self.first, self.recent = first, recent
+        if self.latest is not old or first != before:
+            self._copy_rows(True, (old, before), (self.latest, first), first, end)
+
+    def _copy_out(self, first: int, end: int) -> Piece:
+        piece = Piece(self.shape, round_up(end - first), True)
+        self._copy_rows(True, (self.latest, self.first), (piece, first), first, end)
+        return piece
+
+    def _copy_in(self, marked: MarkedRows) -> None:
+        ends = (marked.memory, marked.first), (self.latest, self.first)
+        self._copy_rows(True, *ends, marked.first, marked.end)
+
+    def _copy_rows(
+        self, windowed: bool, source: tuple[Piece, int], target: tuple[Piece, int], first: int, end: int
+    ) -> None:
+        """Copy positions of the layers with a window, or of the others. source, target: memory and first position."""
+        places = [(piece.address, piece.places, start) for piece, start in (source, target)]
+        module().cache_copy(self.shape.arguments, windowed, *places, first, end)
 
     @property
     def layers(self) -> int:
@@ -102,9 +148,13 @@ class NativeCache:
     def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
         """Keys [K, count - start, D] and values [K, count - start, Dv], float32, of positions start to count - 1.
 
-        They are copies, whatever their form, of the tiles that hold these positions.
+        They are copies, whatever their form, of the tiles that hold these positions. Raises ValueError for rows that
+        are not kept.
         """
-        heads, dim, latent = self.shape.layers[layer].tolist()
+        heads, dim, latent, windowed = self.shape.layers[layer].tolist()
+        if windowed:
+            self.check_read(start)
+            start, count = start - self.first, count - self.first
         stored, apart = (part.view(heads, -1) for part in self._parts(layer))
         is_bytes, tiles = CACHES[self.shape.kind] == "q8", range(start // TILE, -(-count // TILE))
         rows = slice(start - tiles.start * TILE, count - tiles.start * TILE)
@@ -126,11 +176,16 @@ class NativeCache:
 
     def _parts(self, layer: int) -> tuple[Tensor, Tensor]:
         """The bytes of a layer's keys, and of its values, of all heads."""
-        bytes_of = lambda one: module().cache_bytes((self.shape.kind, 1, one.data_ptr()), self.length)
-        first = sum(bytes_of(one) for one in self.shape.layers[:layer])
-        heads, dim, _ = self.shape.layers[layer].tolist()
-        keys = heads * aligned_bytes(self.length // TILE * key_tile_bytes(self.shape.kind, dim))
-        return self.memory[first : first + keys], self.memory[first + keys : first + bytes_of(self.shape.layers[layer])]
+        windowed = self.shape.heads[layer].window > 0
+        piece = self.latest if windowed else self.whole
+        before = [shape for shape in self.shape.heads[:layer] if (shape.window > 0) == windowed]
+        sizes = [
+            CacheShape(self.shape.kind, some).nbytes(piece.places, windowed)
+            for some in (before, [self.shape.heads[layer]])
+        ]
+        heads, dim, _, _ = self.shape.layers[layer].tolist()
+        keys = sizes[0] + heads * aligned_bytes(piece.places // TILE * key_tile_bytes(self.shape.kind, dim))
+        return piece.memory[sizes[0] : keys], piece.memory[keys : sum(sizes)]
 
 
 def padded_width(dim: int) -> int:

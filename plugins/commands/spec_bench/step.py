@@ -67,5 +67,5 @@ def cost(rows: int, batch: int, depth: int, timings: Sequence[Timing], read: int
 
 def bytes_read(target: Target, depth: int, batch: int) -> int | None:
     """Bytes of all weights, including unused experts of a mixture, and of the rows cached before the step."""
-    weights, row = (target.info.weight_bytes, target.info.row_bytes)
-    return None if weights is None or row is None else int(weights + row * depth * batch)
+    weights, rows = (target.info.weight_bytes, target.info.rows_bytes(depth))
+    return None if weights is None or rows is None else int(weights + rows * batch)

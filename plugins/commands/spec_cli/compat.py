@@ -75,6 +75,8 @@ def facts(target: Target) -> dict[str, Any]:
     names = ("name", "family", "vocab", "width", "layers", "context", "dtype", "device", "trees")
     plain = {name: getattr(info, name) for name in names}
     sizes = {name: size for name in MEMORY if (size := getattr(info, name)) is not None}
+    if (rows := info.rows_bytes(info.context)) is not None:
+        sizes["rows_bytes"] = rows
     return plain | {"states": sorted(info.states)} | sizes
 
 
@@ -91,10 +93,10 @@ def lines(body: dict[str, Any]) -> list[str]:
 
 
 def memory(target: dict[str, Any]) -> list[str]:
-    if any(key not in target for key in MEMORY):
+    if any(key not in target for key in ("weight_bytes", "rows_bytes")):
         return []
-    weights, row = (target[key] / 2**20 for key in MEMORY)
-    return [f"  weights {weights:.1f} MiB, cache of a sequence {row * target['context']:.1f} MiB at full context"]
+    weights, rows = target["weight_bytes"] / 2**20, target["rows_bytes"] / 2**20
+    return [f"  weights {weights:.1f} MiB, cache of a sequence {rows:.1f} MiB at full context"]
 
 
 def describe_plugin(plugin: dict[str, Any]) -> str:

@@ -183,7 +183,8 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
     cached = None if asked.origin == DEFAULT else asked.value
     cached = 0 if not settings["reuse"] else cached
     pictures = _picture_bytes(target, limits)
-    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached, pictures)
+    step = max(settings["prefill_chunk"], 1 + settings["draft_max"])
+    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached, pictures, step)
     check(memory_plan, limits.memory_mib * MIB, target.info.device)
     common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,14 +78,16 @@ def plan(
     cache: int,
     cached: int | None = None,
     pictures: int = 0,
+    step: int = 0,
 ) -> Plan:
     """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for.
 
-    pictures: bytes for them.
+    pictures: bytes for them. step: max rows of a sequence in one forward.
     """
     plugins = list(plugins)
-    own = info.row_bytes or 0
-    row = own + sum(chosen.compat.memory.get("row", 0) for chosen in plugins)
+    memories = [chosen.compat.memory for chosen in plugins]
+    row = (info.row_bytes or 0) + sum(memory.get("row", 0) for memory in memories)
+    text = (info.rows_bytes(info.context, step) or 0) + sum(drafter_bytes(one, info.context) for one in memories)
     sizes = info.recurrent
     states = 0 if sizes is None else CHECKPOINTS * sizes.layers * sizes.state_bytes
     rows = cached if cached is not None else cache // row if row else 0
@@ -94,13 +96,19 @@ def plan(
         weights=info.weight_bytes or 0,
         step=info.step_bytes or 0,
         drafters={name: size for name, size in weights.items() if size},
-        slots=sequences * (info.context * row + states),
+        slots=sequences * (text + states),
         cache=rows * row,
         cached=rows,
         sequences=sequences,
         context=info.context,
         pictures=pictures,
     )
+
+
+def drafter_bytes(memory: Mapping[str, int], positions: int) -> int:
+    """Bytes of the rows of a drafter for a text of this length, see ``Compat.memory``."""
+    whole = positions * memory.get("row", 0)
+    return min(whole, positions * memory.get("kept_row", memory.get("row", 0)) + memory.get("windows", 0))
 
 
 def available() -> int | None:

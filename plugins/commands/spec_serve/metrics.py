@@ -68,7 +68,7 @@ class Metrics:
         yield GaugeMetricFamily("spec:requests_waiting", "Texts that wait for a slot.", waiting)
         kept = engine.run.free_slots
         yield GaugeMetricFamily("spec:prompt_cache_texts", "Ended texts whose rows are kept.", len(kept))
-        rows = sum(slot.evaluated for slot in kept)
+        rows = sum(min(slot.evaluated, slot.reserved or slot.evaluated) for slot in kept)
         yield GaugeMetricFamily("spec:prompt_cache_tokens", "Rows of ended texts that are kept.", rows)
         most = engine.run.settings.cache_tokens
         yield GaugeMetricFamily("spec:prompt_cache_tokens_max", "Rows that may be kept beyond the slots.", most)

@@ -19,7 +19,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Request, Run, UsageError
+from spec_core import Request, Run, TargetInfo, UsageError
 from spec_core.errors import quote, why
 
 log = logging.getLogger("spec_serve")
@@ -198,14 +198,20 @@ def _whole(numbers: list[Any], largest: int) -> bool:
 
 def fitting(prefixes: list[Prefix], run: Run) -> list[Prefix]:
     """The most recently used prefixes for which the run has room, the least recently used of them first."""
-    context = run.target.info.context
-    room = run.settings.cache_tokens + run.settings.max_sequences * context
+    info = run.target.info
+    room = run.settings.cache_tokens + run.settings.max_sequences * _rows(info, info.context)
     fit: list[Prefix] = []
     for prefix in reversed(prefixes):
-        room -= len(prefix.tokens)
-        if len(prefix.tokens) < context and room >= 0:
+        room -= _rows(info, len(prefix.tokens))
+        if len(prefix.tokens) < info.context and room >= 0:
             fit.insert(0, prefix)
     return fit
+
+
+def _rows(info: TargetInfo, positions: int) -> int:
+    """Rows of all layers that take as much memory as a text of this length, whose layers with a window keep fewer."""
+    size = info.rows_bytes(positions)
+    return positions if size is None or not info.row_bytes else -(-size // info.row_bytes)
 
 
 def evaluate(run: Run, prefixes: Iterable[Prefix]) -> None:

@@ -15,7 +15,7 @@ typedef struct {
     spec_program *p;
     draws *d;
     int bits, width, heads[LAYERS], vocabulary, layer, recurring;
-    int32_t shapes[LAYERS][3];            /* kv heads, head width and latent numbers of each layer */
+    int32_t shapes[LAYERS][SPEC_SHAPE];   /* kv heads, head width, latent numbers and window of each layer */
     int32_t x, norm, qrows, qrows_floats; /* values and qrows of [width] */
 } model;
 
@@ -260,10 +260,11 @@ static int shapes_of(model *m) {
         m->shapes[i][1] = alike ? m->shapes[0][1] : 2 * one_of(m->d, dims, 7);
         int latent = kv_heads == 1 && toss(m->d) ? 16 * between(m->d, 1, m->shapes[i][1] / 16) : 0;
         m->shapes[i][2] = alike ? m->shapes[0][2] : latent;
+        m->shapes[i][3] = i % 2;
         least = m->shapes[i][1] < least ? m->shapes[i][1] : least;
     }
     memcpy(copy, m->shapes, sizeof m->shapes);
-    m->p->memory = (spec_memory){between(m->d, 0, 2), LAYERS, 0, copy};
+    m->p->memory = (spec_memory){between(m->d, 0, 2), LAYERS, 0, 0, copy};
     return least;
 }
 
@@ -321,22 +322,24 @@ static void build(model *m) {
 
 /* What one sequence remembers. */
 typedef struct {
-    uint8_t *cache;
+    spec_slot cache;
     float *matrices, *windows;
 } memory;
 
 static memory memory_of(const model *m) {
     const spec_recurrence *r = &m->p->recurrence;
     size_t layers = STATES * (size_t)(m->recurring + 1);
-    return (memory){room(spec_memory_bytes(&m->p->memory, PLACES)),
-                    room(layers * (size_t)(r->value_heads * r->key_dim * r->value_dim) * sizeof(float)),
-                    room(layers * (size_t)((r->kernel - 1) * r->channels) * sizeof(float))};
+    const spec_memory *all = &m->p->memory;
+    return (memory){
+        {{room(spec_memory_bytes(all, 0, PLACES)), PLACES, 0}, {room(spec_memory_bytes(all, 1, PLACES)), PLACES, 0}},
+        room(layers * (size_t)(r->value_heads * r->key_dim * r->value_dim) * sizeof(float)),
+        room(layers * (size_t)((r->kernel - 1) * r->channels) * sizeof(float))};
 }
 
 /* `rows` rows behind `start`, the first `chain` of them in line and kept: their logits, hashed. */
 static uint64_t forward(model *m, memory *past, int start, int rows, int chain, uint64_t hash) {
     int32_t *parents = room(4 * (size_t)rows), *source = room(4 * (size_t)rows), *keep = room(4 * (size_t)rows);
-    int32_t *recorded = room(4 * (size_t)rows), places = PLACES;
+    int32_t *recorded = room(4 * (size_t)rows);
     int64_t *tokens = room(8 * (size_t)rows), *positions = room(8 * (size_t)rows);
     size_t stride = spec_round_up((size_t)m->vocabulary, 16);
     float *logits = room(stride * (size_t)rows * sizeof *logits);
@@ -353,7 +356,6 @@ static uint64_t forward(model *m, memory *past, int start, int rows, int chain, 
                       .each = 1,
                       .sequence = &sequence,
                       .memory = &past->cache,
-                      .places = &places,
                       .parents = parents,
                       .matrices = past->matrices,
                       .windows = past->windows,

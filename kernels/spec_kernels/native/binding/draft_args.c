@@ -25,7 +25,7 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     if (q->picks[1][s] != end - 1) return "a draft starts from the last row of its sequence";
     if (t->width > 1 && d->program->memory.borrowed) return "layers that store nothing draft chains only";
     if (d->program->memory.layers && !d->program->memory.borrowed &&
-        committed->start + committed->rows + more > q->places[s])
+        committed->start + committed->rows + more > spec_slot_end(&q->memory[s]))
         return "the cache has no room for the draft";
     for (int i = 0; d->read && i < d->program->inputs; i++)
         if (d->read[s * d->program->inputs + i].rows < t->depth) return "a draft is longer than the rows it reads";

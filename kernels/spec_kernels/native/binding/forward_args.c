@@ -45,8 +45,7 @@ static int room(spec_given *g, const spec_program *p, int rows, int sequences, i
     if (good && sequences > g->sequence_room) {
         size_t n = (size_t)sequences;
         good = grow((void **)&q->sequence, n, sizeof(spec_sequence)) &&
-               grow((void **)&q->memory, n, sizeof(uint8_t *)) && grow((void **)&q->places, n, sizeof(int32_t)) &&
-               grow((void **)&g->held, n, sizeof(int32_t));
+               grow((void **)&q->memory, n, sizeof(spec_slot)) && grow((void **)&g->held, n, sizeof(int32_t));
         g->sequence_room = good ? sequences : 0;
     }
     if (good && taps > g->tap_room) {
@@ -61,7 +60,7 @@ static int room(spec_given *g, const spec_program *p, int rows, int sequences, i
 void spec_request_free(spec_given *g) {
     spec_request *q = &g->request;
     free(q->parents), free(q->source), free(q->keep), free(q->recorded), free(g->given), free(g->picks[0]);
-    free(g->picks[1]), free(g->tree), free(g->held), free(q->sequence), free(q->memory), free(q->places), free(q->taps),
+    free(g->picks[1]), free(g->tree), free(g->held), free(q->sequence), free(q->memory), free(q->taps),
         free(q->tap_strides);
 }
 
@@ -102,28 +101,54 @@ static int tree_of(spec_request *q, const spec_program *p, spec_sequence *s, int
     return 1;
 }
 
+int spec_slot_read(spec_slot *slot, PyObject *tuple) {
+    PyObject *whole, *recent;
+    spec_piece *old = &slot->whole, *new = &slot->recent;
+    if (!PyArg_ParseTuple(tuple, "OiOii", &whole, &old->places, &recent, &new->places, &new->first)) return 0;
+    old->data = address(whole), new->data = address(recent), old->first = 0;
+    if (PyErr_Occurred() || (uintptr_t)old->data % 64 || (uintptr_t)new->data % 64 || old->places < 0 ||
+        new->places < 0 || old->places % 16 || new->places % 16)
+        return refuse("a cache has whole tiles of places in aligned memory");
+    if (new->first < 0 || new->first % SPEC_FIRST || new->first > INT32_MAX - new->places)
+        return refuse("a cache cannot begin at that position");
+    return 1;
+}
+
+/* Whether a sequence writes into its places, and reads no rows that were given back. */
+static int check_places(const spec_memory *m, const spec_slot *slot, const spec_sequence *s) {
+    if (!m->layers) return 1;
+    if (!slot->whole.data || s->start > spec_slot_end(slot) - s->rows)
+        return refuse("sequences: a cache has too few places");
+    if (slot->recent.first && m->reach > s->start - slot->recent.first + 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "sequences: rows from position %d on see earlier rows than %d, the first that is kept", s->start,
+                     slot->recent.first);
+        return 0;
+    }
+    return 1;
+}
+
 static int sequence_of(spec_given *g, const spec_program *p, int i, int *first, int *made, PyObject *tuple) {
     spec_request *q = &g->request;
     spec_sequence *s = &q->sequence[i];
     int pending, mutual, held, rows;
     PyObject *memory, *drafts;
-    if (!PyArg_ParseTuple(tuple, "OiiiiOpi", &memory, &q->places[i], &rows, &s->start, &pending, &drafts, &mutual,
+    if (!PyArg_ParseTuple(tuple, "O!iiiOpi", &PyTuple_Type, &memory, &rows, &s->start, &pending, &drafts, &mutual,
                           &held))
         return 0;
-    q->memory[i] = address(memory), g->held[i] = held;
+    if (!spec_slot_read(&q->memory[i], memory)) return 0;
+    g->held[i] = held;
     s->first = *first, s->rows = rows, s->causal = !mutual, s->parents = q->parents;
     if (rows < 1 || rows > q->rows - *first || pending < 0 || pending > rows || s->start < 0 || held < 0)
         return refuse("sequences: more rows than the batch has");
-    if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - rows))
-        return refuse("sequences: a cache has too few places");
     *first += rows;
     if (held) {
         if (pending || mutual) return refuse("sequences: rows of a tree that follow held ones are all drafts");
         int32_t *tree = g->tree + *made;
         *made += rows + held, q->held = g->held;
-        return tree_of(q, p, s, held, drafts, tree);
+        return tree_of(q, p, s, held, drafts, tree) && check_places(&p->memory, &q->memory[i], s);
     }
-    if (!parents_of(q, s, pending, drafts)) return 0;
+    if (!check_places(&p->memory, &q->memory[i], s) || !parents_of(q, s, pending, drafts)) return 0;
     s->chain = drafts == Py_None ? s->rows : spec_chain(q->parents, s->first, s->rows);
     return 1;
 }
@@ -132,8 +157,8 @@ static int sequence_of(spec_given *g, const spec_program *p, int i, int *first, 
 static int tree_room(spec_given *g, PyObject *list) {
     Py_ssize_t rows = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(list); i++) {
-        PyObject *tuple = PyTuple_GetItem(list, i), *drafts = PyTuple_Check(tuple) ? PyTuple_GetItem(tuple, 5) : NULL;
-        if (!drafts) return refuse("sequences: a tuple of eight is needed");
+        PyObject *tuple = PyTuple_GetItem(list, i), *drafts = PyTuple_Check(tuple) ? PyTuple_GetItem(tuple, 4) : NULL;
+        if (!drafts) return refuse("sequences: a tuple of seven is needed");
         rows += PyTuple_Check(drafts) ? PyTuple_Size(drafts) : 0;
     }
     if (rows > 1 << 20) return refuse("parents: more than 1048576");

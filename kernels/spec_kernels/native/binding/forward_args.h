@@ -13,8 +13,17 @@ typedef struct {
     int32_t *tree, *held; /* parents of rows of trees of which some are held; held rows of each sequence */
 } spec_given;
 
+/* (address, places, address of the layers with a window, their places, the first position in these). Returns 0 with an
+   exception set if it is invalid. */
+int spec_slot_read(spec_slot *slot, PyObject *tuple);
+
+/* The end of the positions that all layers have places for. */
+static inline int spec_slot_end(const spec_slot *slot) {
+    return spec_min(slot->whole.places, slot->recent.first + slot->recent.places);
+}
+
 /* address of tokens, int64 [rows], 0 if no token is embedded; (address of positions, int64 [rows][each], each); rows,
-   sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None, whether its rows see
+   sequences ((its cache as for spec_slot_read, rows, start, pending, parents of the drafts or None, whether its rows see
    each other in both directions, how many rows of its tree lie before `start` in the cache; their parents come first),
    ...),
    given ((row, address, 0 for an embedding or 1 + index of what is added), ...), inputs ((address, stride), ...),

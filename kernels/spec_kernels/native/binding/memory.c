@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include "forward_args.h"
+#include "ops/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,70 +74,97 @@ static PyObject *rows_of(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- caches, described by (kind, layers, address of the shapes, int32 [layers][3]) */
+/* ---- caches, described by (kind, layers, address of the shapes, int32 [layers][SPEC_SHAPE]) */
 
 static int memory_of(PyObject *tuple, spec_memory *m) {
     word shapes;
     if (!PyArg_ParseTuple(tuple, "iiK", &m->kind, &m->layers, &shapes)) return 0;
-    m->shapes = at(shapes), m->borrowed = 0;
+    m->shapes = at(shapes), m->borrowed = 0, m->reach = 0;
     return 1;
 }
 
-/* shape, places -> bytes */
+/* shape, places, whether of the layers with a window or of the others -> bytes */
 static PyObject *cache_bytes(PyObject *module, PyObject *args) {
     PyObject *shape;
     spec_memory m;
-    int places;
+    int places, windowed;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Oi", &shape, &places) || !memory_of(shape, &m)) return NULL;
-    return PyLong_FromSize_t(spec_memory_bytes(&m, places));
+    if (!PyArg_ParseTuple(args, "Oip", &shape, &places, &windowed) || !memory_of(shape, &m)) return NULL;
+    return PyLong_FromSize_t(spec_memory_bytes(&m, windowed, places));
 }
 
-/* shape, from, its places, to, its places (not fewer): copies the contents of a cache to a larger one */
-static PyObject *cache_grow(PyObject *module, PyObject *args) {
+static int holds(const spec_piece *piece, int first, int end) {
+    return piece->data && first >= piece->first && first % SPEC_TILE == 0 && piece->first % SPEC_FIRST == 0 &&
+           piece->places % SPEC_TILE == 0 && end <= piece->first + piece->places;
+}
+
+/* Copies the tiles of positions first ... end - 1 of a layer's heads; both may be in the same memory. */
+static void copy_tiles(const spec_cache *from, const spec_cache *to, int first, int end) {
+    size_t tile = (size_t)(first / SPEC_TILE), tiles = (size_t)((end - first + SPEC_TILE - 1) / SPEC_TILE);
+    size_t key = spec_key_tile(from->kind, from->key_dim), value = spec_value_tile(from->kind, from->value_dim);
+    for (int h = 0; h < from->kv_heads; h++) {
+        size_t head = (size_t)h;
+        memmove(to->keys + head * to->key_head_bytes + tile * key,
+                from->keys + head * from->key_head_bytes + tile * key, tiles * key);
+        if (!from->latent)
+            memmove(to->values + head * to->value_head_bytes + tile * value,
+                    from->values + head * from->value_head_bytes + tile * value, tiles * value);
+    }
+}
+
+/* shape, whether of the layers with a window or of the others, (address, places, first position) of the rows and of
+   their new memory, first position, end: copies these positions, in whole tiles. In one piece of memory the rows move
+   towards its beginning. */
+static PyObject *cache_copy(PyObject *module, PyObject *args) {
     PyObject *shape;
     spec_memory m;
-    int places, more;
-    word from, to;
+    spec_piece from, to;
+    int windowed, first, end;
+    word source, target;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OKiKi", &shape, &from, &places, &to, &more) || !memory_of(shape, &m)) return NULL;
-    if (more < places) return PyErr_Format(PyExc_ValueError, "a cache of %d places cannot hold %d", more, places);
+    if (!PyArg_ParseTuple(args, "Op(Kii)(Kii)ii", &shape, &windowed, &source, &from.places, &from.first, &target,
+                          &to.places, &to.first, &first, &end) ||
+        !memory_of(shape, &m))
+        return NULL;
+    from.data = at(source), to.data = at(target);
+    if (first > end || !holds(&from, first, end) || !holds(&to, first, end) ||
+        (from.data == to.data && (from.places != to.places || from.first > to.first)))
+        return PyErr_Format(PyExc_ValueError, "a cache does not hold positions %d to %d", first, end);
+    spec_slot a = {from, from}, b = {to, to};
     for (int layer = 0; layer < m.layers; layer++) {
-        spec_cache a = spec_memory_layer(&m, at(from), places, layer), b = spec_memory_layer(&m, at(to), more, layer);
-        for (int h = 0; h < a.kv_heads; h++) {
-            size_t head = (size_t)h;
-            memcpy(b.keys + head * b.key_head_bytes, a.keys + head * a.key_head_bytes, a.key_head_bytes);
-            memcpy(b.values + head * b.value_head_bytes, a.values + head * a.value_head_bytes, a.value_head_bytes);
-        }
+        if (m.shapes[SPEC_SHAPE * layer + 3] != windowed) continue;
+        spec_cache here = spec_memory_layer(&m, &a, layer), there = spec_memory_layer(&m, &b, layer);
+        copy_tiles(&here, &there, first, end);
     }
     Py_RETURN_NONE;
 }
 
-/* shape, cache, places, place, (from, ...): moves places `from` to place, place + 1, ... */
+/* shape, cache as for spec_slot_read, place, (from, ...): moves places `from` to place, place + 1, ... */
 static PyObject *cache_compact(PyObject *module, PyObject *args) {
-    PyObject *shape, *list;
+    PyObject *shape, *list, *tuple;
     spec_memory m;
-    int places, place;
-    word base;
+    spec_slot slot;
+    int place;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OKiiO!", &shape, &base, &places, &place, &PyList_Type, &list)) return NULL;
-    if (!memory_of(shape, &m)) return NULL;
+    if (!PyArg_ParseTuple(args, "OO!iO!", &shape, &PyTuple_Type, &tuple, &place, &PyList_Type, &list)) return NULL;
+    if (!memory_of(shape, &m) || !spec_slot_read(&slot, tuple)) return NULL;
     int count = (int)PyList_Size(list);
     int32_t *from = malloc(((size_t)count + 1) * sizeof *from);
     if (!from) return PyErr_NoMemory();
-    int good = place >= 0;
+    int good = place >= slot.recent.first;
     for (int i = 0; i < count && good; i++) {
         long n = PyLong_AsLong(PyList_GetItem(list, i));
-        good = n >= place + i && n < places && (!i || n > from[i - 1]);
+        good = n >= place + i && n < spec_slot_end(&slot) && (!i || n > from[i - 1]);
         from[i] = (int32_t)n;
     }
     for (int layer = 0; layer < m.layers && good && count; layer++) {
-        spec_cache cache = spec_memory_layer(&m, at(base), places, layer);
+        spec_cache cache = spec_memory_layer(&m, &slot, layer);
         spec_ops(NULL)->compact(&cache, place, from, count);
     }
     free(from);
     if (!good)
-        return PyErr_Format(PyExc_ValueError, "places to keep must ascend, and none may lie before its destination");
+        return PyErr_Format(PyExc_ValueError,
+                            "places to keep must ascend, and none may lie before its destination or the rows kept");
     Py_RETURN_NONE;
 }
 
@@ -215,7 +243,7 @@ PyMethodDef spec_functions[] = {
     {"requantise", requantise, METH_VARARGS, NULL},
     {"rows_of", rows_of, METH_VARARGS, NULL},
     {"cache_bytes", cache_bytes, METH_VARARGS, NULL},
-    {"cache_grow", cache_grow, METH_VARARGS, NULL},
+    {"cache_copy", cache_copy, METH_VARARGS, NULL},
     {"cache_compact", cache_compact, METH_VARARGS, NULL},
     {"replay", replay, METH_VARARGS, NULL},
     {"instruction_sets", instruction_sets, METH_NOARGS, NULL},

@@ -94,17 +94,17 @@ static PyObject *threads(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* kind, layers, address of the shapes, int32 [layers][3], whether the cache is another model's */
+/* kind, layers, address of the shapes, int32 [layers][4], whether the cache is another model's */
 static PyObject *memory(PyObject *self, PyObject *args) {
     spec_memory *m = &program_of(self)->memory;
     unsigned long long shapes;
     int kind, layers, borrowed;
     if (!PyArg_ParseTuple(args, "iiKp", &kind, &layers, &shapes, &borrowed)) return NULL;
-    size_t bytes = 3 * (size_t)layers * sizeof(int32_t);
+    size_t bytes = SPEC_SHAPE * (size_t)layers * sizeof(int32_t);
     int32_t *copy = malloc(bytes);
     if (!copy) return PyErr_NoMemory();
     memcpy(copy, (const void *)(uintptr_t)shapes, bytes);
-    m->kind = kind, m->layers = layers, m->borrowed = borrowed, m->shapes = copy;
+    m->kind = kind, m->layers = layers, m->borrowed = borrowed, m->shapes = copy, m->reach = 0;
     Py_RETURN_NONE;
 }
 
@@ -408,6 +408,9 @@ static PyObject *attend(PyObject *self, PyObject *args) {
                           &made.index))
         return NULL;
     if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
+    spec_memory *m = &program_of(self)->memory;
+    int reach = made.window && !made.lead ? made.window : INT32_MAX;
+    if (m->shapes[SPEC_SHAPE * made.layer + 3] && reach > m->reach) m->reach = reach;
     spec_op *op = spec_add_op(program_of(self), SPEC_ATTEND);
     if (op) *op = made;
     return none_or_error(op);

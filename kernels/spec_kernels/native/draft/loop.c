@@ -16,8 +16,8 @@ typedef struct {
     spec_request request;
     int64_t *tokens, *positions;
     spec_sequence *sequence;
-    uint8_t **memory;
-    int32_t *places, *held, *above, *parents, *begin;
+    spec_slot *memory;
+    int32_t *held, *above, *parents, *begin;
     int32_t behind;
     float *inputs[SPEC_INPUTS], **taps;
 } next_forward;
@@ -145,7 +145,7 @@ static void fill_sequence(const spec_drafts *d, next_forward *n, int32_t s, int3
                                       .chain = chain,
                                       .causal = 1,
                                       .parents = n->parents + (at - first)};
-    n->held[to] = t->held, n->memory[to] = d->request->memory[s], n->places[to] = d->request->places[s];
+    n->held[to] = t->held, n->memory[to] = d->request->memory[s];
 }
 
 /* Number of rows of the next forward; 0 if every draft is finished. */
@@ -179,7 +179,6 @@ static int prepare(const spec_drafts *d, next_forward *n) {
         !claim((void **)&n->positions, rows, sizeof *n->positions) ||
         !claim((void **)&n->sequence, sequences, sizeof *n->sequence) ||
         !claim((void **)&n->memory, sequences, sizeof *n->memory) ||
-        !claim((void **)&n->places, sequences, sizeof *n->places) ||
         !claim((void **)&n->held, sequences, sizeof *n->held) || !claim((void **)&n->above, places, sizeof *n->above) ||
         !claim((void **)&n->parents, rows + places + rows_max, sizeof *n->parents) ||
         !claim((void **)&n->taps, (size_t)d->program->taps, sizeof *n->taps))
@@ -193,14 +192,13 @@ static int prepare(const spec_drafts *d, next_forward *n) {
     if (d->state != SPEC_NONE) n->taps[d->state] = d->request->taps[d->state];
     if (d->sure != SPEC_NONE) n->taps[d->sure] = d->request->taps[d->sure];
     q->tokens = n->tokens, q->positions = n->positions, q->each = 1, q->given = NULL;
-    q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL,
-    q->taps = n->taps;
+    q->sequence = n->sequence, q->memory = n->memory, q->held = n->held, q->parents = NULL, q->taps = n->taps;
     for (int i = 0; i < SPEC_PICKS; i++) q->picks[i] = NULL;
     return !spec_reserve(d->program, (int)spec_round_up(rows, 16));
 }
 
 static void release(next_forward *n) {
-    free(n->tokens), free(n->positions), free(n->sequence), free(n->memory), free(n->places), free(n->held);
+    free(n->tokens), free(n->positions), free(n->sequence), free(n->memory), free(n->held);
     free(n->above), free(n->parents), free(n->begin), free(n->taps);
     for (int i = 0; i < SPEC_INPUTS; i++) free(n->inputs[i]);
 }

@@ -12,7 +12,7 @@ static int rows_of(const spec_program *p, int s) { return p->request->sequence[s
    divided by the number of threads. */
 static int heads_of(const spec_program *p, const spec_op *op) {
     int parts = op->kv_heads;
-    if (!p->memory.shapes[3 * op->layer + 2]) return parts;
+    if (!p->memory.shapes[SPEC_SHAPE * op->layer + 2]) return parts;
     for (int i = 2; i <= p->team; i++)
         if (op->heads % i == 0) parts = i;
     return parts;
@@ -70,7 +70,7 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
     spec_sequence seq = q->sequence[s];
     int rows = rows_per_job(p, op, s), parts = heads_of(p, op), head = job % parts;
     int row = spec_held(q, s) + job / parts * rows;
-    spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+    spec_cache cache = spec_memory_layer(&p->memory, &q->memory[s], op->layer);
     if (parts != cache.kv_heads) cache.kv_heads = parts, cache.key_head_bytes = 0; /* all parts read the same keys */
     spec_attention a = {op->heads,
                         op->window,

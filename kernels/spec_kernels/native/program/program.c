@@ -1,5 +1,6 @@
 /* Builds a program, and lays out the memory of its forwards. */
 #include "program.h"
+#include "ops/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,11 +159,12 @@ int spec_reserve(spec_program *p, int rows) {
 
 /* ---- caches */
 
-/* Bytes of the first `layers` layers. */
-static size_t bytes_before(const spec_memory *m, int places, int layers) {
+/* Bytes of those of the first `layers` layers that have a window, or of those that have none. */
+static size_t bytes_before(const spec_memory *m, int windowed, int places, int layers) {
     size_t bytes = 0, head = 0;
     for (int i = 0, dim = -1, latent = -1; i < layers; i++) {
-        const int32_t *shape = m->shapes + 3 * i;
+        const int32_t *shape = m->shapes + SPEC_SHAPE * i;
+        if (shape[3] != windowed) continue;
         if (shape[1] != dim || shape[2] != latent) {
             dim = shape[1], latent = shape[2];
             head = spec_key_bytes(m->kind, dim, places) + (latent ? 0 : spec_value_bytes(m->kind, dim, places));
@@ -172,11 +174,27 @@ static size_t bytes_before(const spec_memory *m, int places, int layers) {
     return bytes;
 }
 
-size_t spec_memory_bytes(const spec_memory *m, int places) { return bytes_before(m, places, m->layers); }
+size_t spec_memory_bytes(const spec_memory *m, int windowed, int places) {
+    return bytes_before(m, windowed, places, m->layers);
+}
 
-spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer) {
-    int kv_heads = m->shapes[3 * layer], dim = m->shapes[3 * layer + 1], latent = m->shapes[3 * layer + 2];
-    size_t key = spec_key_bytes(m->kind, dim, places), value = latent ? 0 : spec_value_bytes(m->kind, dim, places);
-    uint8_t *keys = base + bytes_before(m, places, layer), *values = keys + (size_t)kv_heads * key;
-    return (spec_cache){m->kind, kv_heads, dim, latent ? latent : dim, places, latent > 0, keys, values, key, value};
+/* Where position 0 would be, if the position in place 0 is `first`. Rows before that are never read. */
+static uint8_t *from_zero(const uint8_t *data, int first, size_t tile_bytes) {
+    return (uint8_t *)((uintptr_t)data - (uintptr_t)(first / SPEC_TILE) * tile_bytes);
+}
+
+spec_cache spec_memory_layer(const spec_memory *m, const spec_slot *slot, int layer) {
+    const int32_t *shape = m->shapes + SPEC_SHAPE * layer;
+    const spec_piece *piece = shape[3] ? &slot->recent : &slot->whole;
+    int kv_heads = shape[0], dim = shape[1], latent = shape[2], value_dim = latent ? latent : dim;
+    size_t key = spec_key_bytes(m->kind, dim, piece->places);
+    size_t value = latent ? 0 : spec_value_bytes(m->kind, dim, piece->places);
+    uint8_t *keys = piece->data + bytes_before(m, shape[3], piece->places, layer);
+    uint8_t *values = keys + (size_t)kv_heads * key;
+    if (piece->first) {
+        keys = from_zero(keys, piece->first, spec_key_tile(m->kind, dim));
+        values = from_zero(values, piece->first, spec_value_tile(m->kind, value_dim));
+    }
+    int end = piece->first + piece->places;
+    return (spec_cache){m->kind, kv_heads, dim, value_dim, end, latent > 0, keys, values, key, value};
 }

@@ -113,17 +113,34 @@ typedef struct {
     float *f, *expert_out; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
 
-/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values, unless these are
-   the last numbers of the keys.
-   shapes: [layers][3], kv heads, head width and latent numbers of each layer. borrowed: it is another model's, and only
-   read. */
+/* The layers of a cache, in two pieces of memory: those without a window and those with one. In a piece each layer has
+   the keys of all heads, then the values, unless these are the last numbers of the keys.
+   shapes: [layers][SPEC_SHAPE], kv heads, head width and latent numbers of each layer, and whether it has a window.
+   borrowed: it is another model's, and only read. reach: rows that attention of this program reads at most in a layer
+   with a window, the query's own included; INT32_MAX: all. */
 typedef struct {
-    int32_t kind, layers, borrowed;
+    int32_t kind, layers, borrowed, reach;
     const int32_t *shapes;
 } spec_memory;
 
-size_t spec_memory_bytes(const spec_memory *m, int places);
-spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
+#define SPEC_SHAPE 4
+
+/* Rows of one sequence in a piece of memory: positions first ... first + places - 1. first: a multiple of
+   SPEC_FIRST. */
+typedef struct {
+    uint8_t *data;
+    int32_t places, first;
+} spec_piece;
+
+#define SPEC_FIRST 64
+
+/* The cache of one sequence. whole: layers without a window, from position 0 on. recent: layers with one. */
+typedef struct {
+    spec_piece whole, recent;
+} spec_slot;
+
+size_t spec_memory_bytes(const spec_memory *m, int windowed, int places);
+spec_cache spec_memory_layer(const spec_memory *m, const spec_slot *slot, int layer);
 
 /* Recurrent layers: gated delta nets, Mamba-2, or short convolutions, which have no heads. The record of a row is x, k, d, g.
    decays: numbers of g, one for every value head or for each of its key dimensions. */
@@ -139,10 +156,9 @@ typedef struct {
     int32_t each;        /* positions of a row: 1, or one for each pair of a head that rotates */
     const float **given; /* [1 + added][rows] or NULL: an embedding for the row, NULL to embed its token; rows to add */
     spec_sequence *sequence;
-    uint8_t **memory; /* of each sequence */
-    int32_t *places;
-    int32_t *parents; /* [rows], of the batch */
-    int32_t *held;    /* of each sequence: its first rows that are in its cache, but not in the batch; NULL: none */
+    spec_slot *memory; /* of each sequence */
+    int32_t *parents;  /* [rows], of the batch */
+    int32_t *held;     /* of each sequence: its first rows that are in its cache, but not in the batch; NULL: none */
     const float *inputs[SPEC_INPUTS];
     size_t input_strides[SPEC_INPUTS];
     const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all selected before */

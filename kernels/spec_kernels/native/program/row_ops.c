@@ -67,7 +67,7 @@ static void store(spec_program *p, const spec_op *op, int first, int rows) {
         int new = seq->first + spec_held(q, s), begin = first > new ? first : new;
         int end = spec_min(first + rows, seq->first + seq->rows);
         if (begin >= end) continue;
-        spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+        spec_cache cache = spec_memory_layer(&p->memory, &q->memory[s], op->layer);
         int apart = op->y != SPEC_NONE;
         p->ops_table->store(&cache, seq->start + begin - seq->first, end - begin, spec_rows_of(p, op->x, begin),
                             p->values[op->x].stride, apart ? spec_rows_of(p, op->y, begin) : NULL,

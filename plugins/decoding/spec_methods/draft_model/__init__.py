@@ -46,7 +46,7 @@ from spec_core.toolkit import (
 )
 from spec_methods.draft_model.pictures import note, read_prompt
 from spec_methods.draft_model.resources import memory_of, threads
-from spec_methods.draft_model.state import DraftModelState, catch_up, draft_at_once, forward, open_state
+from spec_methods.draft_model.state import CHUNK, DraftModelState, catch_up, draft_at_once, forward, open_state
 from spec_methods.draft_model.vocabulary import (
     Padded,
     Same,
@@ -111,7 +111,7 @@ class DraftModel:
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
             learns="length",
-            memory=memory_of(described.info),
+            memory=memory_of(described.info, CHUNK),
             notes=note(target, described, same_words(target, described)),
         )
 

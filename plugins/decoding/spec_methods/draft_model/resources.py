@@ -11,9 +11,15 @@ from spec_core import TargetInfo
 from spec_core.toolkit import use_threads
 
 
-def memory_of(info: TargetInfo) -> dict[str, int]:
-    """Bytes of its weights and of a position of a sequence, as far as its loader says."""
+def memory_of(info: TargetInfo, step: int) -> dict[str, int]:
+    """Bytes of its weights and of a sequence, as far as its loader says, see ``Compat.memory``.
+
+    step: max rows of a sequence in one forward.
+    """
     sizes = {"weights": info.weight_bytes, "row": info.row_bytes}
+    if info.row_bytes is not None and (kept := info.windowed) is not None:
+        sizes["kept_row"] = info.row_bytes - kept.row_bytes
+        sizes["windows"] = (kept.rows + max(step, kept.step)) * kept.row_bytes
     return {name: size for name, size in sizes.items() if size is not None}
 
 

@@ -47,15 +47,18 @@ class DraftModelState:
         return end if self.seq.encoded is None else self.seq.encoded.part_end(start, end)
 
     def agree(self, tokens: list[int]) -> int:
-        """Number of rows that are still valid for ``tokens``; never the last, which must be evaluated."""
+        """Number of rows that are still valid for ``tokens``, and after which the draft model can go on.
+
+        Never the last, which must be evaluated.
+        """
         end = min(len(self.held), len(tokens) - 1)
         n = min(self.sure, end)
         if self.held[n:end] == tokens[n:end]:
             n = end
         while n < end and self.held[n] == tokens[n]:
             n += 1
-        self.sure = n
-        return n
+        self.sure = self.seq.slot.start_at(n, self.seq.encoded)
+        return self.sure
 
 
 def open_state(model: Target) -> DraftModelState:

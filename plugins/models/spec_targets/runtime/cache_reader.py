@@ -21,7 +21,10 @@ class CachedRows:
     config: Config
 
     def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count - start, D] that a block attends to; float32 copies of natively stored ones."""
+        """Keys and values [K, count - start, D] that a block attends to; float32 copies of natively stored ones.
+
+        Raises ValueError for rows that a block with a window has given back.
+        """
         keys, values = self.memory.read(self.config.layer_of(block), self.count, start)
         return keys, values
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
 from spec_core.errors import TargetError, message
+
+
+@contextmanager
+def device_failures(device: str) -> Iterator[None]:
+    """Raise TargetError where the device fails or has no memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise no_memory(device, error, "a step") from error
+    except torch.AcceleratorError as error:
+        reason = f"the device {device} failed: {first_line(error)}"
+        raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
 
 def no_memory(device: str, error: Exception, what: str = "keys and values") -> TargetError:

@@ -19,6 +19,7 @@ from spec_targets.runtime.cache_reader import CacheReader
 from spec_targets.runtime.checkpoint import Checkpoint
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.plan import plan_model
+from spec_targets.runtime.slot_memory import windowed_rows
 from spec_targets.runtime.torch_target import RecurrentTarget, TorchTarget
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def make_target(
         weight_bytes=plan.memory.weights,
         row_bytes=plan.memory.row,
         step_bytes=plan.memory.step,
+        windowed=windowed_rows(plan.model, plan.memory.windowed),
         layer_max=dict(plan.kind.layer_max),
     )
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget

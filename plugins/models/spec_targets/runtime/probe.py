@@ -161,6 +161,8 @@ class Probe:
 
     def _room(self) -> tuple[Any, int]:
         cache = self.part.cache(self.context + 1 + DRAFTS)
+        if cache is not None:
+            cache.reserve(self.context + 1 + DRAFTS)
         return cache, -1 if self.pool is None else self.pool.take()[0]
 
     def _state(self, place: int) -> tuple[Tensor, Tensor] | None:

@@ -6,10 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+from spec_kernels.model.kept_rows import AHEAD, Horizon, kept_max
+from spec_kernels.model.ops import Model
 from spec_kernels.model.recurrence import RecurrentSlot
 
-from spec_core import Needs, Part, TargetInfo
-from spec_core.toolkit import HeldDrafts, check_held
+from spec_core import Needs, Part, Slot, TargetInfo
+from spec_core.toolkit import HeldDrafts, WindowedRows, check_held
+
+REWIND = 128
+"""Rows before a window that are kept: the next turn of a text may differ a little before its end."""
 
 
 @attrs.define(eq=False)
@@ -21,10 +26,40 @@ class SlotMemory:
     recurrent: RecurrentSlot | None = None
     drafts: HeldDrafts | None = None
 
+    @property
+    def starts(self) -> tuple[tuple[int, int], ...]:
+        """Where the text can go on, see ``Slot``."""
+        return getattr(self.cache, "starts", ())
 
-def length_of(cache: Any) -> int:
-    """Rows that a cache has memory for; 0 without attention."""
-    return 0 if cache is None else int(cache.length)
+
+def reserved_rows(info: TargetInfo, cache: Any) -> int:
+    """Rows of all layers that take as much memory as a cache; 0 without attention."""
+    if cache is None:
+        return 0
+    if info.windowed is None or not info.row_bytes:
+        return int(cache.length)
+    return -(-int(cache.nbytes) // info.row_bytes)
+
+
+def windowed_rows(model: Model, row_bytes: int) -> WindowedRows | None:
+    """What layers with a window keep. row_bytes: of a row in them; 0: they keep all rows."""
+    if not row_bytes:
+        return None
+    return WindowedRows(kept_max(max(shape.window for shape in model.cached), REWIND), AHEAD, row_bytes)
+
+
+def reserve(slot: Slot, rows: int, horizon: Horizon | None) -> Any:
+    """The cache of a slot, with room for these rows.
+
+    horizon: what its layers with a window still need; None where they keep all rows. Raises ValueError for a position
+    at which the slot cannot go on.
+    """
+    cache = slot.state.cache
+    if cache is not None and horizon is not None:
+        cache.reserve(rows, horizon)
+    elif cache is not None:
+        cache.reserve(rows)
+    return cache
 
 
 def state_rows(info: TargetInfo, states: int) -> int:

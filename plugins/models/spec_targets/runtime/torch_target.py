@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import Choices, SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
-from spec_kernels.model.executor import AUTO, Executor
+from spec_kernels.model.executor import AUTO, Executor, WindowedExecutor
+from spec_kernels.model.kept_rows import Horizon
 from spec_kernels.model.ops import Model
 from spec_kernels.model.overlay import overlay_weights
 from spec_kernels.model.part import part_of
@@ -36,19 +36,29 @@ from spec_core import (
     TargetOutput,
     hookimpl,
 )
-from spec_core.errors import SequencesFailed, TargetError
+from spec_core.errors import SequencesFailed
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
 from spec_targets.architectures.config import Config
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime import slot_memory
-from spec_targets.runtime.failures import first_line, no_memory
+from spec_targets.runtime.failures import device_failures, no_memory
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
-from spec_targets.runtime.slot_memory import SlotMemory, begin_rows, draft_parents, hold_drafts, length_of, logit_rows
+from spec_targets.runtime.slot_memory import (
+    REWIND,
+    SlotMemory,
+    begin_rows,
+    draft_parents,
+    hold_drafts,
+    logit_rows,
+    reserve,
+    reserved_rows,
+    windowed_rows,
+)
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -65,6 +75,7 @@ class TorchTarget:
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
     and at the last token. A slot's prefix can be reused from them, and at most ``every`` of its tokens are evaluated
     again, including those of a last draft that was kept but not evaluated into the state.
+    rewind: positions before its end at which a text with windows can go on, and before the end of its prompt.
     """
 
     info: TargetInfo
@@ -81,6 +92,7 @@ class TorchTarget:
     stamps: FileStamps | None = None
     every: int = 256
     checkpoints_max: int = 8
+    rewind: int = REWIND
     executor: Executor | None = None
     layer_executor: LayerExecutor | None = None
     pool: StatePlaces | None = attrs.field(init=False, default=None)
@@ -104,12 +116,14 @@ class TorchTarget:
         executor, thread_words = plan.load(self.threads if threads is None else threads)
         request = plan.request
         why = explain_inexact(executor, request.device, request.dtype, self.config.context)
+        windowed = cast(WindowedExecutor, executor).windowed_bytes if plan.memory.windowed else 0
         info = attrs.evolve(
             self.info,
             kernels=executor.describe(),
             threads=thread_words,
             row_bytes=executor.row_bytes,
             chooses=executor.chooses_tokens,
+            windowed=windowed_rows(plan.model, windowed),
             exact="rows" if why is None else "no",
             exact_why=why or "",
         )
@@ -143,19 +157,8 @@ class TorchTarget:
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
         """The outputs of the executor."""
-        with self._failures():
+        with device_failures(self.info.device):
             return self.executor.run(batch)
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Raise TargetError where the device fails or has no memory."""
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            raise no_memory(self.info.device, error, "a step") from error
-        except torch.AcceleratorError as error:
-            reason = f"the device {self.info.device} failed: {first_line(error)}"
-            raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
     def chooses(self, sampling: Sampling) -> bool:
         """Whether drafts in one call may be drawn with this sampling."""
@@ -170,8 +173,8 @@ class TorchTarget:
         limits: of each. keep: the rows [n, V] that tokens were chosen from. The slots then hold the rows of all tokens
         but the last.
         """
-        batch = self._continuing(parts, [of.depth for of in limits])
-        with self._failures():
+        batch = self._continuing(parts, [of.depth for of in limits], [start for _, start, _ in parts])
+        with device_failures(self.info.device):
             return self.executor.draft(batch, limits, keep=keep)
 
     def run_part(
@@ -182,20 +185,22 @@ class TorchTarget:
         chosen: list[int],
     ) -> Tensor:
         """Logits of an executor over caches of this target. rows: see ``PartialForward``. chosen: rows of the batch."""
-        batch = self._continuing(list(rows), [1] * len(rows))
+        batch = self._continuing(list(rows), [1] * len(rows), [seq.evaluated for seq, _, _ in rows])
         batch.logits = batch.final = chosen
         batch.inputs = overlay_inputs(overlay, batch)
         for one in batch.sequences if overlay is not None else ():
             one.mutual = overlay.both_ways
-        with self._failures():
+        with device_failures(self.info.device):
             return executor.run(batch)["logits"]
 
-    def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.ForwardBatch:
-        """Rows that drafts begin with. more: room behind each, in rows."""
+    def _continuing(
+        self, parts: list[tuple[Sequence, int, list[int]]], more: list[int], committed: list[int]
+    ) -> rows_of.ForwardBatch:
+        """Rows that drafts begin with. more: room behind each, in rows. committed: rows of each that stay."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
-        for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
+        for (seq, start, tokens), room, end, kept in zip(parts, more, ends, committed, strict=True):
             seq.slot.state.drafts = None
-            cache = self._reserve(seq.slot, start + len(tokens) + room)
+            cache = reserve(seq.slot, start + len(tokens) + room, self._horizon(seq, kept))
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         last_rows = [end - 1 for end in ends]
         shifts = [shift_of(seq) for seq, _, _ in parts] if self.config.axes else [0] * len(parts)
@@ -272,7 +277,7 @@ class TorchTarget:
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
-        """A hybrid continues only from checkpoints of its slot; attention rows before any position are kept."""
+        """A hybrid continues only from checkpoints of its slot, layers with a window where their rows are kept."""
         slot = seq.slot
         if slot.state is None:
             try:
@@ -280,25 +285,26 @@ class TorchTarget:
             except (torch.OutOfMemoryError, MemoryError) as error:
                 raise no_memory(self.info.device, error) from error
             slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-            slot.reserved = length_of(cache) + self.state_rows
+            slot.reserved = reserved_rows(self.info, cache) + self.state_rows
             return 0
         slot.state.drafts = None
-        if slot.state.recurrent is None:
-            return want
-        start = max((p for p in slot.checkpoints if p <= want), default=0)
-        self.restore(seq, start)
-        return start
+        return self._begin(seq, want)
 
     def copy(self, seq: Sequence, source: Slot, want: int) -> int:
         """Attention rows are copied; checkpoints never change, so they are shared."""
         held: SlotMemory = source.state
         cache = None if held.cache is None else held.cache.copy()
         seq.slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-        seq.slot.reserved = length_of(cache) + self.state_rows
-        if self.pool is None:
-            return want
+        seq.slot.reserved = reserved_rows(self.info, cache) + self.state_rows
         seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
-        start = max(seq.slot.checkpoints, default=0)
+        return self._begin(seq, want)
+
+    def _begin(self, seq: Sequence, want: int) -> int:
+        """The last position up to ``want`` at which the slot can go on; its recurrent state is restored."""
+        slot = seq.slot
+        if slot.state.recurrent is None:
+            return slot.start_at(want)
+        start = max((p for p in slot.checkpoints if p <= want and slot.start_at(p) == p), default=0)
         self.restore(seq, start)
         return start
 
@@ -339,12 +345,10 @@ class TorchTarget:
     def _dtype(self) -> torch.dtype:
         return getattr(torch, self.info.dtype)
 
-    def _reserve(self, slot: Slot, rows: int) -> Any:
-        """The slot's cache with capacity for these rows; the slot learns it at the next forward."""
-        cache = slot.state.cache
-        if cache is not None:
-            cache.reserve(rows)
-        return cache
+    def _horizon(self, seq: Sequence, start: int) -> Horizon | None:
+        """What layers with a window still need of a sequence that goes on at ``start``; None if they keep all rows."""
+        horizon = Horizon(start, self.rewind, seq.prompt_len, self.info.context + 1)
+        return horizon if self.plan.memory.windowed else None
 
     def _all_sequence_rows(self, parts: Iterable[Part]) -> list[SequenceRows]:
         """Rows of every part. Raises SequencesFailed for sequences whose caches cannot grow."""
@@ -360,9 +364,9 @@ class TorchTarget:
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count, held = len(part.pending) + part.branch_rows, part.held
-        cache = self._reserve(part.seq.slot, part.start + held + count)
-        if part.seq.slot.reserved != (length := length_of(cache) + self.state_rows):
-            part.seq.slot.reserved = length
+        cache = reserve(part.seq.slot, part.start + held + count, self._horizon(part.seq, part.start))
+        if part.seq.slot.reserved != (rows := reserved_rows(self.info, cache) + self.state_rows):
+            part.seq.slot.reserved = rows
         parents, encoded = part.branch_parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
         return SequenceRows(cache, part.row, count, part.start + held, parents, mutual, held if parents else 0)
