@@ -122,7 +122,7 @@ class GLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate). A gate of fewer columns than x applies each to one of as many equal parts of the row."""
+    """out = x · f(gate), where each column of the gate applies to one of equal parts of the row, or to one number."""
 
     x: str
     gate: str
