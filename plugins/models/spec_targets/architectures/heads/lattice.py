@@ -30,7 +30,8 @@ class Lattice:
 
     def tensor_shapes(self, width: int, block: int, candidates: int) -> dict[str, tuple[int, ...]]:
         """Its tensors. width: of the head. block: rows of a block. candidates: of a row."""
-        own, shapes = self.width, {"feature_norm.weight": (FEATURES,), "feature_norm.bias": (FEATURES,)}
+        own = self.width
+        shapes: dict[str, tuple[int, ...]] = {"feature_norm.weight": (FEATURES,), "feature_norm.bias": (FEATURES,)}
         shapes |= {"slot_embedding": (1, 1, block - 1, 1, own), "rank_embedding": (1, 1, 1, candidates, own)}
         shapes |= {"relative_slot_bias": (self.heads, 2 * block - 1), "same_slot_bias": (self.heads,)}
         shapes |= {"anchor_norm.weight": (own,), "output_norm.weight": (own,)}
