@@ -15,8 +15,14 @@ from spec_targets.runtime.weights import check_tensors, trunk_shapes
 from spec_core import UsageError, load
 from tests.support.golden import golden
 
-FOLDERS = {"gemma4": ("gemma4-e", "gemma4-k", "gemma4-moe")}
-"""Golden models of a family, where they have other names."""
+FOLDERS = {
+    "gemma4": ("gemma4-e", "gemma4-k", "gemma4-moe"),
+    "deepseek2": ("deepseek3", "glm4moelite"),
+    "muse-glimmer": ("muse_glimmer",),
+    "olmo-hybrid": (),
+    "lfm3": (),
+}
+"""Golden models of a family, where they have other names or none has a file."""
 FILES = [f"{name}/model-f32.gguf" for family in OURS for name in FOLDERS.get(family.name, (family.name,))]
 UNUSED = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
 """Tensors that files have of blocks that read the keys and values of others."""
