@@ -61,6 +61,8 @@ class LimitsBehind:
     noise: Any
     before: tuple[int, ...]
     width: int = 1
+    rows: int = 0
+    shared: str = "path"
 
     @property
     def nodes(self) -> int:

@@ -207,9 +207,11 @@ class BlockDrafter:
 
     def _drafted_trees(self, trees: Listing[BlockTree]) -> Iterator[tuple[BlockTree, Draft | None]]:
         """Drafts of trees: of those whose tokens need not be chosen here in one call."""
-        part, limited = self.sequential, []
-        if isinstance(part, Independent):
-            limited = [(tree, limits) for tree in trees if (limits := tree.whole(part)) is not None]
+        part = self.sequential
+        if not isinstance(part, Independent):
+            yield from ((tree, tree.draft()) for tree in trees)
+            return
+        limited = [(tree, limits) for tree in trees if (limits := tree.whole(part)) is not None]
         if limited:
             parts = [(tree.seq.tokens[-1], tree.rows, tree.states) for tree, _ in limited]
             drafts = part.draft(parts, [limits for _, limits in limited], False)

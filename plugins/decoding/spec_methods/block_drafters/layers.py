@@ -165,8 +165,8 @@ class Layers:
         both = torch.tensor([tokens, positions], device=self.device)
         inputs = first_rows([s.first for s in sequences], len(tokens), self.device) if self.head.transfer else {}
         taps = (*TAPS, UNSENT) if self.head.transfer else TAPS
-        rows_of = {"logits": output_rows, "final": output_rows}
-        outputs = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, inputs=inputs, taps=taps, **rows_of))
+        batch = ForwardBatch(both[0], both[1], sequences, given, inputs, output_rows, output_rows, taps)
+        outputs = self.fill.run(batch)
         states = outputs[UNSENT][output_rows] if self.head.transfer else outputs["final"]
         return list(outputs["logits"].split(list(drafts))), list(states.split(list(drafts)))
 

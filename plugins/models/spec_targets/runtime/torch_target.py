@@ -148,17 +148,13 @@ class TorchTarget:
             recurrence=recurrence,
             choices=choices,
         )
-        outputs = self._run(asked)
+        with device_failures(self.info.device):
+            outputs = self.executor.run(asked)
         hold_drafts(batch.parts)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         trace = None if recurrence is None else recurrence.trace
         read = None if choices is None else choices.read
         return TargetOutput(outputs["logits"], hidden, outputs.get("final"), trace, read)
-
-    def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
-        """The outputs of the executor."""
-        with device_failures(self.info.device):
-            return self.executor.run(batch)
 
     def chooses(self, sampling: Sampling) -> bool:
         """Whether drafts in one call may be drawn with this sampling."""
