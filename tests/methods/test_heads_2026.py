@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 
 import attrs
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread_logits, tokens_of
 from spec_methods.block_drafters.layers import Layers
@@ -46,8 +45,6 @@ BLOCKS = [
     ("nemotron-dspark", GGUF, "", {"tied": False}),
 ]
 """Folder, file, outputs, and fields of the head that differ from what the dialect says."""
-STOOD_IN = ("laguna", "muse_glimmer")
-"""Targets whose own forward these heads do not need."""
 PAIRS = ["eagle3-angelslim", "eagle3-automodel", "eagle3-modelopt", "eagle3-specforge", "eagle3-speculators-0.9"]
 
 
@@ -58,33 +55,9 @@ def one_thread():
 
 @cache
 def target_of(name: str, kernels: str):
-    """The target of a folder; of a family that is not read, a small one with its embedding and output matrix."""
-    folder = golden(name)
+    """The target of a folder."""
     options = {"dtype": "float32", "cache_dtype": "float32", "device": "cpu", "kernels": kernels}
-    if name not in STOOD_IN:
-        return load(folder / GGUF, **options)
-    raw = json.loads((folder / "hf" / "config.json").read_text())
-    return load(stand_in(load_file(folder / "hf" / "model.safetensors"), raw.get("text_config", raw)), **options)
-
-
-def stand_in(tensors: dict[str, torch.Tensor], raw: dict) -> Path:
-    """A directory of one layer with the embedding and the output matrix of another model."""
-    [table] = [t for name, t in tensors.items() if name.endswith("embed_tokens.weight")]
-    output = next((t for name, t in tensors.items() if name.endswith("lm_head.weight")), table)
-    vocab, width = table.shape
-    named = {"model.embed_tokens.weight": table, "lm_head.weight": output, "model.norm.weight": torch.ones(width)}
-    for part in ("q", "k", "v", "o"):
-        named[f"model.layers.0.self_attn.{part}_proj.weight"] = torch.zeros(width, width)
-    for part, shape in {"gate": (8, width), "up": (8, width), "down": (width, 8)}.items():
-        named[f"model.layers.0.mlp.{part}_proj.weight"] = torch.zeros(shape)
-    for part in ("input", "post_attention"):
-        named[f"model.layers.0.{part}_layernorm.weight"] = torch.ones(width)
-    sizes = {"hidden_size": width, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes |= {"num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5}
-    folder = Path(mkdtemp())
-    (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **sizes}))
-    save_file({name: t.contiguous().clone() for name, t in named.items()}, folder / "model.safetensors")
-    return folder
+    return load(golden(name) / GGUF, **options)
 
 
 def bound(logits: torch.Tensor) -> float:
