@@ -18,7 +18,7 @@ from tests.native.programs import FAR, HEADS, KINDS, OPTIONAL, SHALLOW, Drawn, P
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-ELSEWHERE = {ops.Input, ops.BlockConv, ops.Clusters, ops.AddRows}
+ELSEWHERE = {ops.Input, ops.BlockConv, ops.Clusters, ops.AddRows, ops.AddRelative}
 """Operations of draft heads, and of models that read pictures."""
 SEEDS = (8, 31, 34, 39, 55, 58, 99, 100, 124, 127, 157, 174, 180, 217)
 LONG = 1024
