@@ -31,7 +31,8 @@ static uint64_t elements(table t, draws *d) {
     float *x = odd_numbers(d, size, 30), *y = odd_numbers(d, size, 30), *scale = numbers(d, 4, 1), *out = result(size);
     t->glu(between(d, 0, 2), x, stride, y, stride, rows, width, out, stride);
     uint64_t hash = hash_floats(HASH, out, size);
-    t->gate(out, stride, y, stride, rows, width);
+    int functions[] = {SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_IDENTITY};
+    t->gate(functions[between(d, 0, 3)], out, stride, y, stride, rows, width, toss(d) ? 1 : width);
     hash = hash_floats(hash, out, size);
     t->multiply(out, stride, x, stride, rows, width, out, stride);
     hash = hash_floats(hash, out, size);
@@ -144,7 +145,8 @@ static uint64_t attention(table t, draws *d) {
                         gate,
                         (size_t)out_width,
                         toss(d) ? 5.0f : 0,
-                        toss(d) ? numbers(d, (size_t)heads, 2) : NULL};
+                        toss(d) ? numbers(d, (size_t)heads, 2) : NULL,
+                        toss(d)};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
     uint64_t hash = hash_floats(HASH, out, (size_t)(rows * out_width));
