@@ -13,20 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
-from spec_kernels.gpu.layout import (
-    BASE,
-    BEYOND,
-    FIELDS,
-    LAST,
-    LINE,
-    PLACE,
-    POSITION,
-    SEEN,
-    Chunk,
-    Layout,
-    Size,
-    tile_height,
-)
+from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
 from spec_kernels.gpu.pages import PAGE, Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
@@ -34,6 +21,7 @@ from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
+from spec_kernels.gpu.tiles import tile_height
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.model.shapes import HeadShape
 

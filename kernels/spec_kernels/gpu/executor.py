@@ -22,13 +22,14 @@ from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
-from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_two, sequence_tiles, tile_height
+from spec_kernels.gpu.layout import PAGE, Chunk, Layout, Size, sequence_tiles
 from spec_kernels.gpu.lowering import Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
 from spec_kernels.gpu.plans import PLANS_MAX, ChainPlan, plan_key
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import describe_steps, misfit
+from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_height
 from spec_kernels.gpu.values import Facilities
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given

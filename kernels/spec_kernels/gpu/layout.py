@@ -38,10 +38,6 @@ BEYOND = 1 << 30
 """A place that no sequence has."""
 DEPTH = 64
 """Max depth of a tree."""
-HEIGHT = 64
-"""Queries of a tile: rows of a sequence, times query heads of a group; fewer where heads are wide."""
-HEAD_BYTES = 512
-"""Bytes of a row of the widest head for which a tile has HEIGHT queries: they lie in shared memory."""
 PAGE = 128
 """Places of a piece."""
 
@@ -170,16 +166,6 @@ def _split(memory: Any, shapes: Sequence[tuple[int, int]]) -> list[Any]:
 def _pick(to: np.ndarray, rows: list[int] | None) -> None:
     if rows is not None:
         to[: len(rows), 0], to[len(rows) :] = rows, 0
-
-
-def tile_height(dim: int, dtype: torch.dtype) -> int:
-    """Queries of a tile of heads of this width."""
-    return max(16, HEIGHT * HEAD_BYTES // max(HEAD_BYTES, power_of_two(dim) * dtype.itemsize))
-
-
-def power_of_two(count: int) -> int:
-    """The smallest that is not below ``count``."""
-    return 1 << max(0, count - 1).bit_length()
 
 
 def places_among(final: list[int] | None, logits: list[int] | None) -> list[int] | None:

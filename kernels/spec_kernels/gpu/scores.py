@@ -13,9 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefetch, start_next, wait_for_previous
-from spec_kernels.gpu.layout import DEPTH, FIELDS, HEIGHT, PAGE, tile_height
+from spec_kernels.gpu.layout import DEPTH, FIELDS, PAGE
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.rows import tanh
+from spec_kernels.gpu.tiles import HEIGHT, tile_height
 from spec_kernels.model.shapes import HeadShape
 
 COLUMNS = 64

@@ -6,7 +6,7 @@ import importlib.util
 
 import torch
 
-from spec_kernels.gpu.layout import tile_height
+from spec_kernels.gpu.tiles import tile_height
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.ops.device_function import is_interpreted

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from spec_kernels.gpu.choice.draws import COPY, COUNTER, FIELDS, NONE, ROW, SEED, TEMPERATURE
-from spec_kernels.gpu.layout import power_of_two
+from spec_kernels.gpu.tiles import power_of_two
 
 CHANGE_FIELDS = 8
 """Integers of a changed logit: bias, repetition, penalty (float64), copy, token."""
