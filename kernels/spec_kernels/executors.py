@@ -6,21 +6,11 @@ from dataclasses import replace
 
 from spec_kernels.gpu.kind import GpuKind
 from spec_kernels.model.executor import AUTO, ExecutorKind, ExecutorRequest
-from spec_kernels.model.ops import Delta, Model
+from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
 from spec_kernels.native.executor import Native
 
-
-class Gpu(GpuKind):
-    """The executor of GPUs, whose gated delta nets have the usual strength alone."""
-
-    def problem(self, model: Model, request: ExecutorRequest) -> str | None:
-        if any(isinstance(op, Delta) and op.strength != 1.0 for op in model.ops):
-            return "gated delta nets of another strength have no GPU kernel"
-        return super().problem(model, request)
-
-
-EXECUTORS: list[ExecutorKind] = [Native, Gpu(), Reference]
+EXECUTORS: list[ExecutorKind] = [Native, GpuKind(), Reference]
 """Every kind, the preferred ones of a device first."""
 
 

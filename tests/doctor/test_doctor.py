@@ -177,7 +177,7 @@ def test_a_reading_that_only_helps_later_tokens_has_to_help_much(ratio, first, b
 def test_norms_are_only_read_plus_1_where_they_are_small(small, tmp_path):
     path = directory(tmp_path, "dflash", "z-lab")
     edit_tensors(
-        path, lambda named: named.update({n: t - small for n, t in named.items() if n.endswith("norm.weight")})
+        path, lambda named: named.update({n: t - int(small) for n, t in named.items() if n.endswith("norm.weight")})
     )
     target = tiny_target(weights=False)
     names = [reading.name for reading in load(path, weights=False).readings(target)]

@@ -65,7 +65,7 @@ def test_rows_are_prepared(recorded, scan):
     for prepare in (prepare_rows, naive_prepare_rows):
         empty = lambda *shape: torch.full((16, *shape), NAN, device=DEVICE)
         outs = empty(2, 12), empty(4, 10), empty(4), empty(SHAPE.record_bytes // 4)
-        inputs = DeltaInputs(conv, rate, dt, 1e-5, pool, 2, *outs, recorded, bias if scan else None)
+        inputs = DeltaInputs(conv, rate, dt, 1e-5, pool, 2, *outs, recorded, bias if scan else None, 2.0)
         prepare(x, beta, alpha, links, inputs)
         results.append(outs)
     for kernel, twin in zip(*results, strict=True):

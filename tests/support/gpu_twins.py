@@ -147,7 +147,7 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
     keys.copy_(unit(k.unflatten(1, (s.key_heads, -1))))
     inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
     steps = torch.nn.functional.softplus(alpha[:count] + inputs.dt)
-    inputs.rates[:count] = steps if scan else beta[:count].sigmoid()
+    inputs.rates[:count] = steps if scan else inputs.strength * beta[:count].sigmoid()
     decays.copy_(inputs.rate * steps)
     if inputs.recorded:
         recorded.copy_(x[:count])

@@ -10,13 +10,10 @@ from spec_kernels.executors import ExecutorMisfit, choose_executor
 from spec_kernels.model.executor import ExecutorRequest
 
 from spec_core import load
-from tests.support.small_models import tiny_deepseek, tiny_gated
-from tests.targets import gated
+from tests.support.small_models import tiny_deepseek
 
 REFUSED = {
     "deepseek2": (tiny_deepseek, "attention over latents has no GPU kernel"),
-    gated.OLMO: (lambda: tiny_gated(gated.OLMO), "gated delta nets of another strength have no GPU kernel"),
-    gated.LFM3: (lambda: tiny_gated(gated.LFM3), "short convolutions have no GPU kernel"),
 }
 
 

@@ -31,7 +31,7 @@ class DeltaInputs:
     """Inputs that one layer computes from its rows.
 
     conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool. bias: float32 [C] of Mamba-2's convolution; None:
-    of a gated delta net.
+    of a gated delta net. strength: of its rates.
     q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:
     float32 [P, *], see above. recorded: whether inputs are written there; keys and decays always are.
     """
@@ -48,6 +48,7 @@ class DeltaInputs:
     record: Tensor
     recorded: bool
     bias: Tensor | None = None
+    strength: float = 1.0
 
 
 def columns_of(shape: DeltaShape) -> int:
@@ -63,7 +64,8 @@ def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
 
 
 def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
-    """q, k, v = silu(conv(x)), q and k of unit length; rates = sigmoid(beta), g = rate · softplus(alpha + dt).
+    """q, k, v = silu(conv(x)), q and k of unit length; rates = strength · sigmoid(beta) and
+    g = rate · softplus(alpha + dt).
 
     Of Mamba-2, q, k, v = silu(conv(x) + bias), and rates = softplus(alpha + dt).
 
@@ -75,7 +77,7 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
         x, beta, alpha, inputs.conv, inputs.bias, inputs.rate, inputs.dt, windows, links.parents, links.source,
         inputs.q, inputs.v, inputs.rates, inputs.record, count,
         x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps,
-        s.key_dim**-0.5 if inputs.bias is None else 1.0,
+        s.key_dim**-0.5 if inputs.bias is None else 1.0, inputs.strength,
         s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded, inputs.bias is not None,
         triton.next_power_of_2(max(s.key_dim, s.value_dim)), ROWS, **launch_options(1),
     )  # fmt: skip
@@ -121,7 +123,7 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
 @triton.jit
 def _prepare_rows(
     x, beta, alpha, conv, bias, rate, dt, windows, parents, source, q, v, rates, record, count,
-    x_stride, beta_stride, alpha_stride, record_stride, eps, scale,
+    x_stride, beta_stride, alpha_stride, record_stride, eps, scale, strength,
     HK: tl.constexpr, DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, RECORDED: tl.constexpr,
     SCAN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -159,7 +161,7 @@ def _prepare_rows(
         softplus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))
         rated = softplus
         if not SCAN:
-            rated = sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
+            rated = strength * sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
         tl.store(rates + row * HV + value_head, rated, exists)
         tl.store(here + C + KEYS + HV * DV + value_head, tl.load(rate + value_head) * softplus, exists)
 

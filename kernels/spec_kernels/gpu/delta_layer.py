@@ -54,6 +54,7 @@ class DeltaLayer:
             dt=self.vector(op.dt),
             eps=0.0 if isinstance(op, ops.Scan) else op.eps,
             bias=self.vector(op.bias) if isinstance(op, ops.Scan) else None,
+            strength=1.0 if isinstance(op, ops.Scan) else op.strength,
             pool=self.pool,
             layer=op.layer,
             q=self.borrow("delta q", count, s.key_heads, s.key_dim),
