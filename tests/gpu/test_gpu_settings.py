@@ -66,7 +66,7 @@ def test_rows_of_drafts_are_where_the_executor_reads_them():
     seq: Sequence = open_sequence(target)
     target.info = attrs.evolve(target.info, device="meta")
 
-    batch = target._continuing([(seq, 0, [1, 2])], [3])
+    batch = target._continuing([(seq, 0, [1, 2])], [3], [0])
 
     assert {batch.tokens.device.type, batch.positions.device.type} == {"meta"}
 
