@@ -132,8 +132,6 @@ def test_a_gguf_head_without_a_tokenizer_has_the_vocabulary_of_its_target(tmp_pa
     [
         (lambda c: c.update(speculators_model_type="peagle", architectures=["PEagleSpeculator"]), "P-EAGLE"),
         (lambda c: c.update(parallel_drafting=True), "P-EAGLE"),
-        (lambda c: c.update(architectures=["DSpineDraftModel"]), "DSpine"),
-        (lambda c: c.update(architectures=["LiLiCorrDraftModel"]), "LiLiCorr"),
     ],
 )
 def test_heads_of_other_methods_are_refused_by_name(change, words, tmp_path):

@@ -150,6 +150,26 @@ MORE: dict[str, dict[str, Any]] = {
     "gemma4-e": LAYERED | SHARING | {"use_double_wide_mlp": True},
     "gemma4-k": LAYERED | KEYS_AS_VALUES,
     "gemma4-moe": LAYERED | FEW_OF_MANY,
+    "deepseek2-lite": {
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "n_shared_experts": 1,
+        "q_lora_rank": None,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 12,
+        "v_head_dim": 8,
+        "first_k_dense_replace": 1,
+        "num_key_value_heads": 4,
+    },
+    "lfm3": {
+        "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "sliding_attention"],
+        "sliding_window": 9,
+        "pad_token_id": None,
+    },
+    "olmo-hybrid": {key: value for key, value in DELTA.items() if key != "head_dim"} | {"pad_token_id": None},
 }
 TOWER = {
     "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1, "patch_size": 2,
