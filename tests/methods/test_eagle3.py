@@ -32,6 +32,12 @@ class Described:
     def __init__(self, shape):
         vars(self).update(attrs.asdict(shape))
 
+    def heads_of(self, layer):
+        return self.heads
+
+    def gates_of(self, layer):
+        return 0
+
 
 @attrs.frozen
 class Given:
