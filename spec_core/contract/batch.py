@@ -30,8 +30,8 @@ class Batch:
     parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row,
         ``part.first_draft_row`` the first draft row.
     embeds: {row: [D]}.
-    choices: {sequence: the choices at its rows of logits}, which the target may make; of sequences without masks,
-        biases, penalties and cuts, and none where no rule reads them.
+    choices: {sequence: the choices at its rows of logits}, which a target that ``chooses`` makes; of sequences without
+        masks, biases, penalties and cuts, and none where no rule reads them.
     """
 
     tokens: Tensor

@@ -207,8 +207,8 @@ class Needs:
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
         ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
     probes: rows of a sequence that the plugin may add to a forward with ``step.probe``, in addition to drafts.
-    choices: a rule reads the tokens that the target chooses at each row, with ``toolkit.choosers``: a target may choose
-        them in its forward. A run without a rule asks for them too.
+    choices: a rule reads the target's tokens with ``toolkit.choosers``, as does a run without a rule: a target may
+        choose them in its forward.
     runs_target: the plugin evaluates sequences of its own on the target. partial: it runs rows through a part of its
         blocks, with ``partial_forward``. A run allows both and gives these fields; other engines may not.
     """
@@ -329,8 +329,7 @@ class TargetInfo:
     context: max positions of a sequence. vocab_id: identity of the tokenizer; if equal, equal ids are equal tokens.
     trees: whether ``forward`` accepts drafts that branch. family: the architecture, as named in its file.
     bos: the id a text begins with, or None. eog: ids that end a text.
-    batch_device: where tokens and positions of a batch are; empty: on ``device``.
-    chooses: whether ``forward`` makes the choices of a batch, see ``Batch.choices``.
+    batch_device: where tokens and positions of a batch are; empty: on ``device``. chooses: see ``Batch.choices``.
     exact: which rows have equal bits however they are computed: ``rows``, every row, alone, with drafts, in a tree and
         in a batch; ``chains``, the rows of text and of drafts that are chains; ``no``, none: a draft may change the
         winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.

@@ -40,7 +40,7 @@ class LatticeScores:
         """
         chances = spread_logits(rows.float(), self.ids, self.head.vocab).log_softmax(-1)
         best, tokens = chances.topk(min(self.head.candidates, rows.shape[1]))
-        x = self._described(best, tokens, states.float())
+        x = self._describe_tokens(best, tokens, states.float())
         for i in range(self.sizes.layers):
             x = x + self._attend(i, self._norm(f"layers.{i}.attn_norm", x), *tokens.shape)
             x = x + self._mlp(f"layers.{i}.mlp", self._norm(f"layers.{i}.mlp_norm", x))
@@ -52,7 +52,7 @@ class LatticeScores:
         first = self._unit(self._linear("anchor_out_head", anchor)).expand_as(after[:1])
         return tokens, self.sizes.scale * torch.cat([first, after[:-1]]) @ follows.mT
 
-    def _described(self, best: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
+    def _describe_tokens(self, best: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """[n * K, width]"""
         (slots, count), rank = tokens.shape, torch.arange(tokens.shape[1], device=best.device)
         share = (rank / max(count - 1, 1)).expand_as(best)
