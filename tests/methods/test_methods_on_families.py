@@ -18,12 +18,12 @@ from spec_train.heads.export.write import write
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.pairs import every_pair
 from tests.support.small_heads import train
-from tests.targets import convolved, kimi, scanned, unwindowed
+from tests.targets import convolved, gated, kimi, scanned, unwindowed
 from tests.targets.gate import finish_checked
 from tests.targets.random_families import FAMILIES, draw_model, lacking
 from tests.targets.tiny import model, save
 
-RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES, *kimi.FAMILIES, *scanned.FAMILIES)
+RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES, *kimi.FAMILIES, *scanned.FAMILIES, gated.LFM3, gated.OLMO)
 METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
 LAYERS = 3
 """Min layers: heads read three of them."""
@@ -43,9 +43,14 @@ def make_target_of(family: str):
     return next(
         model
         for model in models
-        if model.config.num_hidden_layers >= LAYERS
-        and getattr(model.config, "sliding_window", None) in (None, *WINDOWS)
+        if text_config(model).num_hidden_layers >= LAYERS
+        and getattr(text_config(model), "sliding_window", None) in (None, *WINDOWS)
     )
+
+
+def text_config(model):
+    """The config of the text model, also where a class has a vision tower."""
+    return model.config.get_text_config()
 
 
 @cache
