@@ -482,7 +482,7 @@ LARGE = {
     "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
     "short convolution": (short(conv={"shape": replace(CONV, kernel=17)}), "the width of a convolution: 17 were found"),
     "experts": (model(mixture={"experts": Experts(100, 65)}), "the experts of a row: 65 were found"),
-    "clusters": (model(clusters={"used": 65}), "the clusters of a row: 65 were found"),
+    "clusters": (model(clusters={"used": 257}), "the clusters of a row: 257 were found"),
     "groups": (model(mixture={"experts": Experts(130, 2, groups=65)}), "the groups of experts: 65 were found"),
     "joined values": (model(concat={"xs": ("h",) * 33}), "the values that are joined: 33 were found"),
     "inputs": (
