@@ -96,7 +96,7 @@ def test_a_wrong_setting_is_refused_before_the_model_is_read(given, message):
 def test_health_is_503_while_texts_finish(tmp_path):
     (tmp_path / "spec.toml").write_text('model = "zoo:pico"\n[serve]\nport = 0\n')
     with program(tmp_path, SPEC_SERVE__SHUTDOWN_SECONDS="90") as (process, url), ThreadPoolExecutor(1) as pool:
-        body = {**LONG, "max_tokens": 700, "n": 4}
+        body = {**LONG, "max_tokens": 1500, "n": 4}
         running = pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=60)
         wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(f"{url}/slots").json()))
         process.send_signal(signal.SIGTERM)
