@@ -1,4 +1,4 @@
-"""DeepSeek-V2, V3 and R1, and GLM-4.7-Flash: latent attention with rotation, and experts beside a shared one.
+"""DeepSeek-V2, V3 and R1, and GLM-4.7-Flash: latent attention with rotation, and experts with a shared one.
 
 GGUF files of all of them have this architecture. Experts are chosen by softmax in V2 and by sigmoid scores in the
 others, within the best groups of experts in V3.
@@ -22,7 +22,7 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.glm4moe import NAMES as GLM_NAMES
 from spec_targets.architectures.keys import Keys
-from spec_targets.architectures.latents import FUSED, LATENT_NAMES, latent_in_json, latent_in_keys
+from spec_targets.architectures.latents import FUSED, LATENT_NAMES, feed_forward, latent_in_json, latent_in_keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
 from spec_targets.architectures.positions import rope_of
 from spec_targets.architectures.rope import Scaling, yarn_attention
@@ -119,11 +119,7 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     assert c.latent is not None
     yield b.norm("x", "h", "attn_norm.weight")
     yield from latent_attention(b, c.latent, c.inner_eps)
-    yield b.norm("x", "h", "ffn_norm.weight")
-    if c.experts is None or i < c.dense:
-        yield from b.mlp(c.ff)
-    else:
-        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff)
+    yield from feed_forward(b, c, i)
 
 
 DEEPSEEK2 = Family(

@@ -18,7 +18,7 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
-from spec_targets.architectures.latents import LATENT_NAMES, latent_in_json, latent_in_keys
+from spec_targets.architectures.latents import LATENT_NAMES, feed_forward, latent_in_json, latent_in_keys
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.formats.damage import AGAIN
 from spec_targets.formats.stored_names import Name, stored_as
@@ -149,11 +149,7 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     else:
         assert c.latent is not None
         yield from latent_attention(b, c.latent, c.inner_eps)
-    yield b.norm("x", "h", "ffn_norm.weight")
-    if c.experts is None or i < c.dense:
-        yield from b.mlp(c.ff)
-    else:
-        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff)
+    yield from feed_forward(b, c, i)
 
 
 KIMI_LINEAR = Family(

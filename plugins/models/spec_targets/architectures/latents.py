@@ -1,9 +1,12 @@
-"""Latent attention (MLA) in files: its sizes, and the names of its tensors."""
+"""What families with latent attention (MLA) share: its sizes and tensors in files, and feed-forward layers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Op
 from spec_kernels.model.shapes import LatentShape
 from torch import Tensor
 
@@ -46,6 +49,15 @@ FUSED: dict[str, Stored] = {
     "attn_v_b.weight": stored_as("attn_kv_b.weight", change=values_of),
 }
 """The tensor of older GGUF files that has both matrices of every head."""
+
+
+def feed_forward(b: Builder, c: Config, i: int) -> Iterator[Op]:
+    """The norm and the feed-forward part of a block: dense in the first ones, else experts and shared ones."""
+    yield b.norm("x", "h", "ffn_norm.weight")
+    if c.experts is None or i < c.dense:
+        yield from b.mlp(c.ff)
+    else:
+        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff)
 
 
 def latent_in_keys(keys: Keys, queries: int = 0, older: bool = False) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """OLMo Hybrid: most blocks are gated delta nets with a norm before each branch, the others have attention with a norm
 after each branch, and norms over all heads of q, and of k, together.
 
-Released models have no positions, and delta nets whose updates are twice as strong as those of others.
+Released models have no positions, and delta nets whose updates are twice as strong as in other models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spec_targets.formats.stored_names import Name, stored_as
 INTERVAL = 4
 """Period of attention, in blocks, where the config does not list their types."""
 OUTPUT_EPS = 1e-5
-"""Epsilon of the norm behind a delta net, whatever the config says."""
+"""Epsilon of the norm after a delta net, whatever the config says."""
 KEY_SHARE = 0.75
 """Width of all key heads as a share of the model's width, where the config does not say."""
 NAMES: dict[str, Name] = {

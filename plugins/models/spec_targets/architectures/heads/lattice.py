@@ -1,4 +1,4 @@
-"""LiLiCorr's part of a block head: two small layers over the likeliest tokens of all rows, which choose a path."""
+"""LiLiCorr's part of a block head: two small layers over the most likely tokens of all rows, which choose a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spec_core.errors import UsageError
 from spec_targets.architectures.heads import tensors
 
 FEATURES = 5
-"""Numbers that describe a candidate among those of its row."""
+"""Numbers that describe a candidate of a row."""
 PREFIX = "lilicorr."
 
 
