@@ -12,17 +12,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tests.targets.tiny import model
-from tests.targets.written import interleave, write
+from tests.targets.written import WHOLE, interleave, write
 
 MUSE, LFM3, LAGUNA, OLMO = "muse_glimmer", "lfm3", "laguna", "olmo-hybrid"
 FAMILIES = (MUSE, LFM3, LAGUNA, OLMO)
 WITHOUT_GGUF = (LFM3, OLMO)
 LOCAL, FULL = "sliding_attention", "full_attention"
-WHOLE = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
 BLOCK = {
     "input_layernorm.weight": "attn_norm.weight",
     "self_attn.g_proj.weight": "attn_gate.weight",

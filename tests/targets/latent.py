@@ -12,15 +12,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tests.targets.tiny import model
-from tests.targets.written import write
+from tests.targets.written import WHOLE, write
 
 V3, V2, FLASH = "deepseek3", "deepseek2-lite", "glm4moelite"
 FAMILIES = (V3, V2, FLASH)
-WHOLE = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
 BLOCK = {
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",

@@ -222,7 +222,7 @@ def test_recurrent_states_are_those_of_the_reference(arch, kernels):
 
 @pytest.mark.parametrize("arch", (KIMI, *LATENT))
 def test_latents_are_those_of_the_reference(arch, kernels):
-    """Behind the numbers that all heads share, in which the first members of all pairs come first."""
+    """After the numbers that all heads share, in which the first members of all pairs come first."""
     case = Case(f"{arch}/hf", kernels, cache_dtype="float32")
     seq = sequence(case.target, case.tokens("prompt_37"))
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))

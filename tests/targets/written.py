@@ -12,6 +12,12 @@ import transformers
 
 from tools.zoo.export import add_tokenizer
 
+WHOLE = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+"""Names of the tensors outside of blocks."""
 BLOCK = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
