@@ -55,15 +55,12 @@ def _tile(
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
     own = torch.arange(start, start + TILE, device=q.device).repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]
     most_seen = own if last is None else torch.full_like(own, last)
+    ends = own if anchor is None else anchor
     scores = []
     for i in range(first, end, PLACES):
         piece = _piece(keys, i - first, end - first)
         places = torch.arange(i, i + PLACES, device=q.device)
-        before = (
-            (places <= (own if anchor is None else anchor) - shape.window) & (places >= shape.lead)
-            if shape.window
-            else False
-        )
+        before = (places <= ends - shape.window) & (places >= shape.lead) if shape.window else False
         hidden = (places > most_seen) | before
         scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
