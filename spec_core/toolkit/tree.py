@@ -62,8 +62,8 @@ class DraftLimits(TreeLimits):
     trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
     ``TokenDrafter.chooser``; None takes the most likely one. noise: the same for executors that draw on a device.
     before: drafted tokens before it that the same chooser chose.
-    rows: nodes evaluated in a forward, the likeliest of any depth, where a row depends on no other row; 0: ``width`` at
-    each depth. shared: what such a row depends on, all tokens drafted before it, the last, or none.
+    rows: nodes evaluated in a forward, the best of any depth, where a row depends on no other row; 0: ``width`` at each
+    depth. shared: what such a row depends on, all tokens drafted before it, the last, or none.
     """
 
     trust: float = 1.0

@@ -1,4 +1,4 @@
-"""Tokens that a step chooses at its end: those of the core for the same logits, and only where it may."""
+"""Tokens that a step chooses at its end: the core's for the same logits, and only where it may."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class OnDevice:
 
 @pytest.mark.parametrize("methods", [[], ["ngram"]])
 def test_a_run_reads_them(target, monkeypatch, methods):
-    """Texts are those of the host's choice; the chooser is called for penalties alone, and for a whole prompt."""
+    """Texts equal the host's choice; the chooser is called for penalties alone, and for a whole prompt."""
     prompts = [[1, 2, 3] * 4, [5, 6] * 3]
     samplings = [Sampling(0.0), Sampling(0.8), Sampling(0.8, presence_penalty=0.5)]
 

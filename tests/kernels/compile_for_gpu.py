@@ -106,8 +106,8 @@ class Required:
 
 
 def like_hybrids() -> None:
-    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, of Mamba-2 in those of
-    Nemotron-3-Nano, and of a short convolution in those of LFM2-2.6B."""
+    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, of Mamba-2 in the sizes of
+    Nemotron-3-Nano, and of a short convolution in the sizes of LFM2-2.6B."""
     delta = DeltaShape(16, 32, 128, 128, 4, tiled=True)
     like_recurrent(4096, delta, lambda b: b.at("blk.0.", 0).delta(delta, apart=True))
     scan = ScanShape(8, 64, 128, 64, 4)

@@ -180,7 +180,7 @@ def naive_gate(by: str, x: np.ndarray, gate: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("by", ["sigmoid", "silu", "softplus"])
 @pytest.mark.parametrize("gates, part", [(1, 1), (1, 577), (4, 16), (17, 7), (48, 128), (200, 1)])
 def test_a_gate_applies_to_its_part_of_a_row(isa, gates, part, by):
-    """Also of rows that lie apart, and of large gates; the bits are those of a row alone."""
+    """Also of rows that lie apart, and of large gates; the bits equal a row's alone."""
     x, gate = normal(3, gates * part + 5), 6 * normal(3, gates + 2, seed=1)
     rows, got = x[:, : gates * part], x.copy()
     gate[:, 0] = [-200, 0, 200]

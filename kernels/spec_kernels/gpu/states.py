@@ -1,7 +1,7 @@
 """Recurrent states of all sequences, in memory that grows without moving: captured steps hold addresses.
 
 The state of a layer is its matrices [Hv, Dk, Dv], which short convolutions do not have, and then its window
-[W - 1, C]; a place holds those of all layers.
+[W - 1, C]; a place holds the states of all layers.
 Kernels find it by an offset from the first place.
 """
 

@@ -230,7 +230,7 @@ class Builder:
     # short convolution
 
     def short_conv(self, shape: ConvShape, residual: bool = True) -> Iterator[Op]:
-        """x + out(c · conv(b · v)), where one matrix has the rows of b, then those of c and v.
+        """x + out(c · conv(b · v)), where one matrix has the rows of b, of c, and of v.
 
         residual: False: the result is ``h``, and ``x`` stays.
         """

@@ -44,8 +44,8 @@ class DraftLimits(Protocol):
     chooser: a capsule of ``spec_chooser`` (chooser.h), which a tree needs; None takes the most likely token
     noise: what the chooser of a chain draws with, for executors that do not call it
     before: drafted tokens before it that the same chooser chose, at most 256 together with ``depth``
-    rows: nodes evaluated in a forward, the likeliest of any depth, where rows depend on no other row: until the
-        likeliest paths are found, in which the first token alone may be less likely than ``p_min``; 0: see ``width``
+    rows: nodes evaluated in a forward, the most likely of any depth, where rows depend on no other row: until
+        the best paths are found, in which the first token alone may be less likely than ``p_min``; 0: see ``width``
     shared: what such a row depends on, "path", "token" or "depth"; equal rows are evaluated once
     """
 

@@ -135,7 +135,7 @@ class KeptRows(ABC):
             )
 
     def _go_on(self, start: int) -> None:
-        """Make the rows before ``start`` those of the text; later ones are void."""
+        """Let the rows before ``start`` belong to the text; later ones are void."""
         marked = self.marked
         if start < self.oldest:
             if start == 0:
@@ -199,5 +199,5 @@ def recent_max(window: int, rewind: int, rows: int) -> int:
 
 
 def kept_max(window: int, rewind: int) -> int:
-    """Max positions of a sequence in layers with a window, at its end and at its mark, without those of a step."""
+    """Max positions of a sequence in layers with a window, at its end and at its mark, without a step's."""
     return recent_max(window, rewind, AHEAD) - AHEAD + round_up(window - 1 + rewind + STEP - 1)

@@ -1,4 +1,4 @@
-"""Two small layers over the likeliest tokens of a block's rows give every pair of neighbours a score (LiLiCorr).
+"""Two small layers over the most likely tokens of a block's rows give every pair of neighbours a score (LiLiCorr).
 
 A candidate is described by its embedding, its row's state, its chance and rank. After the layers each has a vector by
 which tokens follow it and one by which it follows others; the first row follows a vector of the committed text.
@@ -35,8 +35,8 @@ class LatticeScores:
     def score(self, rows: Tensor, states: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         """rows: logits [n, Vd]; states: [n, D]; feature: [D] of the last committed position.
 
-        returns tokens int64 [n, K] of candidates, the likeliest first, and scores [n, K, K] after each of the row
-        before; those of the first row are the same after all.
+        returns tokens int64 [n, K] of candidates, the best first, and scores [n, K, K] after each of the row
+        before; the first row has the same scores after all.
         """
         chances = spread_logits(rows.float(), self.ids, self.head.vocab).log_softmax(-1)
         best, tokens = chances.topk(min(self.head.candidates, rows.shape[1]))

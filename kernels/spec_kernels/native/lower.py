@@ -273,7 +273,7 @@ class Lowering:
         unit: tuple[float, float, float],
         skip: Tensor | None,
     ) -> None:
-        """A convolution and the recurrence behind it. unit: eps of unit lengths, the scale of q, the factor of beta."""
+        """A convolution and the recurrence after it. unit: eps of unit lengths, the scale of q, the factor of beta."""
         s, p, x = op.shape, self.program, self.index_of(op.qkv)
         mixed = self.value_index("delta.qkv", s.channels)
         rates = self.value_index("delta.rates", s.decays + s.value_heads)

@@ -1,8 +1,8 @@
 /* Drafts several sequences in one call: a forward, the choice of tokens from its logits, the next forward, and so on.
  *
  * A draft is a tree: every evaluated node gets up to `width` children, at every depth the `width` likeliest new nodes
- * are evaluated, and the `nodes` likeliest nodes of all are drafted. A chain has width 1. Where a row does not depend
- * on other rows, the likeliest nodes of any depth are evaluated, `rows` in a forward, until all of the `nodes` likeliest
+ * are evaluated, and the `nodes` best nodes of all are drafted. A chain has width 1. Where a row does not depend
+ * on other rows, the best nodes of any depth are evaluated, `rows` in a forward, until all of the `nodes` best
  * are; those with equal rows are evaluated once.
  * The same algorithms in Python: spec_core/toolkit/pair_tree.py, tree.py, and token_drafter.py for chains. */
 #ifndef SPEC_DRAFT_H
@@ -51,7 +51,7 @@ typedef struct {
     /* whether the tree is still growing */
     spec_node *pool;
     int32_t made, room;
-    int32_t order[SPEC_DEPTH], kept;       /* pool indices of the likeliest nodes, likeliest first */
+    int32_t order[SPEC_DEPTH], kept;       /* pool indices of the best nodes, in order */
     int32_t growing[SPEC_DEPTH], evaluate; /* nodes in the current forward, and their number */
     spec_choices *known;                   /* of rows that may be needed again */
     int32_t known_count, known_room;

@@ -80,7 +80,7 @@ int spec_tree_learn(spec_tree *t, int32_t parent, const int64_t *tokens, const d
     return 1;
 }
 
-/* Whether a row is among those of the next forward. */
+/* Whether a row is among the rows of the next forward. */
 static int is_growing(const spec_tree *t, const spec_choices *row) {
     for (int32_t i = 0; i < t->evaluate && t->shared != SPEC_BY_PATH; i++) {
         spec_choices other = row_after(t, t->growing[i]);

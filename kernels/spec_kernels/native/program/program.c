@@ -159,7 +159,7 @@ int spec_reserve(spec_program *p, int rows) {
 
 /* ---- caches */
 
-/* Bytes of those of the first `layers` layers that have a window, or of those that have none. */
+/* Bytes of the first `layers` layers: of the ones with a window, or of the ones without. */
 static size_t bytes_before(const spec_memory *m, int windowed, int places, int layers) {
     size_t bytes = 0, head = 0;
     for (int i = 0, dim = -1, latent = -1; i < layers; i++) {

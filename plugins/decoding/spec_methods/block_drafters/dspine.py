@@ -1,6 +1,6 @@
 """DSpine: a DFlash block in which each row reads, after every layer, what the row before it expects to predict.
 
-The last of these messages is made again by the token drafted before, and decides among a row's likeliest tokens.
+The last of these messages is made again by the token drafted before, and decides among a row's most likely tokens.
 
 Example: the second row of a block after ``cat`` allows ``on`` and ``down``. With ``sat`` drafted first, the message of
 ``sat`` moves its state, and ``on`` scores best.

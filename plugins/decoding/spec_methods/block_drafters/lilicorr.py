@@ -1,4 +1,4 @@
-"""LiLiCorr: a DFlash block, over whose likeliest tokens two small layers choose a path.
+"""LiLiCorr: a DFlash block, over whose most likely tokens two small layers choose a path.
 
 Example: the rows of a block after ``cat`` allow ``sat`` and ``lay``, then ``on`` and ``down``. All four are read
 together: the pair ``lay down`` scores better than the pair ``sat on``.

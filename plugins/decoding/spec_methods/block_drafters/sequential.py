@@ -186,7 +186,7 @@ class Selector(Independent):
 
 
 class Transfer(Independent):
-    """The likeliest tokens of a row, by its state after a message of the token before instead of the row before's
+    """The most likely tokens of a row, by its state after a message of the token before instead of the row before's
     (DSpine)."""
 
     sequential = True

@@ -192,7 +192,7 @@ class TorchTarget:
     def _continuing(
         self, parts: list[tuple[Sequence, int, list[int]]], more: list[int], committed: list[int]
     ) -> rows_of.ForwardBatch:
-        """Rows that drafts begin with. more: room behind each, in rows. committed: rows of each that stay."""
+        """Rows that drafts begin with. more: room after each, in rows. committed: rows of each that stay."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end, kept in zip(parts, more, ends, committed, strict=True):
             seq.slot.state.drafts = None
