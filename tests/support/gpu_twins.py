@@ -237,13 +237,20 @@ def naive_attend(
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
         first = max(0, row[SEEN] - s.window + 1) if s.window else 0
         cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
-        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, 1))
+        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
+        values = values[..., -s.value_dim :]
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
         scores = torch.einsum("hd,thd->ht", q[i].float(), keys) * s.scale
         scores = (scores / s.cap).tanh() * s.cap if s.cap else scores
         sinks = scores.new_empty(s.heads, 0) if how.sinks is None else how.sinks[:, None]
         weights = torch.cat([scores, sinks], 1).softmax(1)[:, : len(cells)]
         out[i] = torch.einsum("ht,thd->hd", weights, values).to(out.dtype)
+
+
+def naive_multiply_heads(x: Tensor, weights: Tensor, kept: int, out: Tensor) -> None:
+    """The twin of ``multiply_heads`` in torch."""
+    out[..., :kept] = x[..., :kept]
+    out[..., kept:] = torch.einsum("rhk,hnk->rhn", x[..., kept:].double(), weights.double()).to(out.dtype)
 
 
 def naive_sort_lines(lines: Lines) -> None:
