@@ -33,6 +33,7 @@ from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
+from spec_kernels.model.channel_delta import channel_delta
 from spec_kernels.model.latent import latent_attention, latent_heads
 from spec_kernels.model.ops import Add, Attend, Embed, Linear, Model, Norm, Op, Rotate, Scan, Store
 from spec_kernels.model.rotary import RotaryTable
@@ -115,10 +116,12 @@ class Required:
 
 
 def like_hybrids() -> None:
-    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, of Mamba-2 in the sizes of
-    Nemotron-3-Nano, and of a short convolution in the sizes of LFM2-2.6B."""
+    """Every launch of prompts and steps of gated delta nets in the sizes of Qwen3.5-9B and Kimi Linear, of Mamba-2 in
+    the sizes of Nemotron-3-Nano, and of a short convolution in the sizes of LFM2-2.6B."""
     delta = DeltaShape(16, 32, 128, 128, 4, tiled=True)
     like_recurrent(4096, delta, lambda b: b.at("blk.0.", 0).delta(delta, apart=True))
+    channels = DeltaShape(32, 32, 128, 128, 4, by_channel=True)
+    like_recurrent(2304, channels, lambda b: channel_delta(b.at("blk.0.", 0), channels, 1e-6))
     scan = ScanShape(8, 64, 128, 64, 4)
     like_recurrent(2688, scan, lambda b: mamba2(b.at("blk.0.", 0), scan))
     conv = ConvShape(2048, 3)

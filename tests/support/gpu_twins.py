@@ -148,7 +148,7 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
     inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
     steps = torch.nn.functional.softplus(alpha[:count] + inputs.dt)
     inputs.rates[:count] = steps if scan else inputs.strength * beta[:count].sigmoid()
-    decays.copy_(inputs.rate * steps)
+    decays.copy_((inputs.rate * steps).view_as(decays))
     if inputs.recorded:
         recorded.copy_(x[:count])
 
@@ -180,7 +180,8 @@ def naive_replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tenso
     x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
     for row in range(len(path)):
         keys = k[:, row, pool.key_of]
-        decayed = matrices * g[:, row, :, None, None].exp()
+        decays = g[:, row] if pool.shape.by_channel else g[:, row, :, None]
+        decayed = matrices * decays[..., None].exp()
         matrices.copy_(decayed + keys[..., None] * d[:, row, :, None])
     windows.copy_(torch.cat([windows, x], 1)[:, -windows.shape[1] :])
 

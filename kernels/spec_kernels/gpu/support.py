@@ -29,8 +29,6 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
             return "windows that end at the first row of a block have no GPU kernel"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
-        if isinstance(op, ops.Delta) and op.shape.by_channel:
-            return "gated delta nets with a decay of every channel have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
         if isinstance(op, ops.AddRelative):
