@@ -22,6 +22,15 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
+    for op in model.ops:
+        if isinstance(op, ops.StreamWeights | ops.StreamSum | ops.StreamMix):
+            return "hyper-connections, which mix several residual streams, have no GPU kernel"
+        if isinstance(op, ops.SparseIndex) or (isinstance(op, ops.Attend) and op.pools is not None):
+            return "a sparse index has no GPU kernel"
+        if isinstance(op, ops.GLU | ops.Mixture) and op.limit:
+            return "gated units with a limit have no GPU kernel"
+        if isinstance(op, ops.Delta) and op.floor:
+            return "gated delta nets with a lowest decay have no GPU kernel"
     if any(shape.latent for shape in model.cached):
         return "attention over latents has no GPU kernel"
     for op in model.ops:

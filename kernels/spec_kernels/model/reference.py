@@ -16,12 +16,14 @@ from torch import Tensor
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.activations import glu, sigmoid, silu, softplus, tanh
 from spec_kernels.model.attention import attention
-from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given, numbers
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
 from spec_kernels.model.executor import AUTO, ExecutorRequest, MemoryPlan
+from spec_kernels.model.mixed_streams import mix_streams, stream_weights, sum_streams
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
+from spec_kernels.model.pools import best_pools, pool_keys, seen_positions
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
@@ -202,7 +204,8 @@ class Pass:
         if op.centred:
             pieces = pieces - pieces.mean(-1, keepdim=True)
         weight = self.of.here(op.weight).view(op.groups, -1)
-        self.values[op.out] = rms_norm(pieces, weight, op.eps).flatten(1)
+        rows = rms_norm(pieces, weight, op.eps).flatten(1)
+        self.values[op.out] = rows if op.bias is None else rows + self.of.here(op.bias).to(rows.dtype)
 
     def linear(self, op: ops.Linear) -> None:
         for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
@@ -219,7 +222,7 @@ class Pass:
         self.values[op.out] = torch.cat([heads[0], torch.stack(products, 1)], 2).flatten(1)
 
     def glu(self, op: ops.GLU) -> None:
-        self.values[op.out] = glu(op.act, self[op.gate], self[op.up])
+        self.values[op.out] = glu(op.act, self[op.gate], self[op.up], op.limit)
 
     def gate(self, op: ops.Gate) -> None:
         x = self[op.x]
@@ -310,13 +313,37 @@ class Pass:
         last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
         anchor = s.start if op.anchored else None
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor, first)]
+        seen = self._seen(op, s, range(chain), range(s.start + 1, s.start + chain + 1))
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor, first, seen)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(first, s.base), *s.path(row)], device=keys.device) - first
             path_rows = keys.index_select(1, path), values.index_select(1, path)
             at = first + len(path) - 1
-            out.append(attention(q[row : row + 1], *path_rows, at, op.shape, None, sinks, anchor, first))
+            seen = self._seen(op, s, range(row, row + 1), range(at + 1, at + 2))
+            out.append(attention(q[row : row + 1], *path_rows, at, op.shape, None, sinks, anchor, first, seen))
         return torch.cat(out)
+
+    def _seen(self, op: ops.Attend, s: SequenceRows, rows: range, ends: range) -> Tensor | None:
+        """The positions that rows of a sequence attend to; None: all up to their own. ends: behind each row's own."""
+        if op.pools is None or not rows:
+            return None
+        pools = self[op.pools][s.first + rows.start : s.first + rows.stop]
+        return seen_positions(pools, numbers(list(ends), pools.device), op.pool, ends[-1])
+
+    def sparseindex(self, op: ops.SparseIndex) -> None:
+        shape, base = op.shape, self.of.here(op.base)
+        queries, weights = self[op.q].unflatten(1, (shape.heads, -1)), self[op.weights]
+        chosen = []
+        for s in self.batch.sequences:
+            rows = s.cache.keys[op.layer][0]
+            chain = pool_keys(rows[: s.base + s.pending], base)
+            for i in range(s.rows):
+                keys = chain[: (s.start + i + 1) // shape.pool]
+                if s.parents is not None and i >= s.pending:
+                    path = torch.tensor([*range(s.base), *s.path(i)], device=rows.device)
+                    keys = pool_keys(rows[path], base)
+                chosen.append(best_pools(queries[s.first + i], weights[s.first + i], keys, shape.used))
+        self.values[op.out] = torch.stack(chosen).float()
 
     def delta(self, op: ops.Delta) -> None:
         now, s = self.batch.recurrence, op.shape
@@ -325,7 +352,8 @@ class Pass:
         q, k, v = mixed.split([s.key_width, s.key_width, s.value_width], 1)
         q, k = (unit(m.unflatten(1, (s.key_heads, -1)), op.eps) for m in (q, k))
         q, v = q * s.key_dim**-0.5, v.unflatten(1, (s.value_heads, -1))
-        g = here(op.rate) * softplus(self[op.alpha].float() + here(op.dt))
+        steps = self[op.alpha].float() + here(op.dt)
+        g = op.floor * sigmoid(-here(op.rate) * steps) if op.floor else here(op.rate) * softplus(steps)
         g = g.unflatten(1, (s.value_heads, -1)) if s.by_channel else g
         beta = op.strength * sigmoid(self[op.beta].float())
         states, key_of = now.pool.matrices[op.layer], s.key_of(x.device)
@@ -356,8 +384,18 @@ class Pass:
         gate = None if op.gate is None else as_stack(self.of.weights[op.gate.key])
         up, down = (as_stack(self.of.weights[w.key]) for w in (op.up, op.down))
         biases = None if op.biases is None else tuple(map(self.of.here, op.biases))
-        output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases, factors)
+        how = op.act, biases, factors, op.limit
+        output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), *how)
         self.values[op.out] = output if op.add is None else self[op.add] + output
+
+    def streamweights(self, op: ops.StreamWeights) -> None:
+        self.values[op.out] = stream_weights(self[op.x], op.shape, self.of.here(op.base), self.of.here(op.scale))
+
+    def streamsum(self, op: ops.StreamSum) -> None:
+        self.values[op.out] = sum_streams(self[op.x], None if op.weights is None else self[op.weights], op.count)
+
+    def streammix(self, op: ops.StreamMix) -> None:
+        self.values[op.x] = mix_streams(self[op.x], self[op.y], self[op.weights], op.count)
 
     def clusters(self, op: ops.Clusters) -> None:
         scores = self[op.scores].float().nan_to_num(-torch.inf)
