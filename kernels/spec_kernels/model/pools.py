@@ -50,7 +50,7 @@ def _scores(q: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
         piece = keys[i : i + PIECE]
         products = torch.mm(q, F.pad(piece, (0, 0, 0, PIECE - len(piece))).T).clamp(min=0)
         pieces.append(torch.mm(weights[None], products)[0, : len(piece)])
-    return torch.cat(pieces).nan_to_num(-torch.inf)
+    return torch.cat(pieces).nan_to_num(-torch.inf, torch.inf, -torch.inf)
 
 
 def seen_positions(pools: Tensor, ends: Tensor, pool: int, total: int) -> Tensor:
