@@ -22,6 +22,7 @@ from tests.targets.drive import fresh
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 FLOORS = "rounding_floor", "rotary_floor"
 REFUSED = dict.fromkeys(("kimi-linear", "deepseek3", "glm4moelite"), "attention over latents")
+REFUSED["glm5_next"] = "hyper-connections"
 """Families without kernels, and what is said of them."""
 
 

@@ -68,9 +68,7 @@ def test_pools_of_rows_are_the_best_by_the_formula(seed):
     text, end = Indexed(start + rows, SHAPES[seed % 6], seed), start + rows
     jobs = list(cuts(rows, draw))
     got = on_every_isa(
-        lambda isa: choose(
-            text.cache(isa, "float32", range(end)), text, slice(start, end), Chain(0, rows, start), jobs
-        )
+        lambda isa: choose(text.cache(isa, "float32", range(end)), text, slice(start, end), Chain(0, rows, start), jobs)
     )
 
     assert got.tolist() == [text.chosen(i, range(i + 1)) for i in range(start, end)]

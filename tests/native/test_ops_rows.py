@@ -210,7 +210,13 @@ def limit(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     return FUNCTIONS["silu"](np.minimum(gate, LIMIT)) * np.clip(up, -LIMIT, LIMIT)
 
 
-UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp, lambda g, u: np.maximum(g, 0) * u, limit]
+UNITS = [
+    lambda g, u: FUNCTIONS["silu"](g) * u,
+    lambda g, u: gelu(g) * u,
+    clamp,
+    lambda g, u: np.maximum(g, 0) * u,
+    limit,
+]
 
 
 @each_isa

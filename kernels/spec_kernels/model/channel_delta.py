@@ -11,9 +11,7 @@ from spec_kernels.model.ops import Concat, Delta, Gate, Linear, Op
 from spec_kernels.model.shapes import DeltaShape
 
 
-def channel_delta(
-    b: Builder, shape: DeltaShape, eps: float, floor: float = 0.0, residual: bool = True
-) -> Iterator[Op]:
+def channel_delta(b: Builder, shape: DeltaShape, eps: float, floor: float = 0.0, residual: bool = True) -> Iterator[Op]:
     """x + out(norm(delta(q, k, v)) · sigmoid(gate)), where decays and the gate are products of two narrow matrices.
 
     A head has one rate and all of its channels a bias ``ssm_dt`` of their own. eps: of the unit length of q and k.

@@ -294,13 +294,13 @@ class Config:
             )
 
     def _check_index(self, s: IndexShape, where: str) -> None:
-        first = next((i for i in range(self.layers) if self.attends(i)), self.layers)
+        attending = frozenset(filter(self.attends, range(self.layers)))
         good = 0 < s.heads < 1 << 16 and 0 < s.dim <= MAX_INDEX and 0 < s.pool <= MAX_POOL and 0 < s.used < 1 << 20
-        owned = first in self.indexing and all(map(self.attends, self.indexing))
+        owned = self.indexing <= attending and (not attending or min(attending) in self.indexing)
         if not good or not owned or self.latent is None or not self.latent.queries or not 0 < s.eps < 1:
             raise UsageError(
-                f"{where}: an index of {s.heads} heads of {s.dim} that chooses {s.used} pools of {s.pool} positions, in "
-                f"blocks {str(sorted(self.indexing))[:60]}, eps {s.eps}: no sparse index has these sizes",
+                f"{where}: an index of {s.heads} heads of {s.dim} that chooses {s.used} pools of {s.pool} positions, "
+                f"in blocks {str(sorted(self.indexing))[:60]}, eps {s.eps}: no sparse index has these sizes",
                 hint="the file is damaged; get it again",
             )
 

@@ -109,19 +109,17 @@ def from_hf(json: ConfigJson) -> Config:
         index_topk_pattern=(None,),
         index_topk_freq=(1, None),
     )
+    rank, queries, plain, value = map(json.integer, ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim"))
+    json = ConfigJson({**json.raw, "head_dim": rank}, json.arch, json.kind, json.where)  # saved as that of rotation, 0
     layers, linear = json.layers(), _linear_config(json)
     kinds = json.kinds(layers, KINDS) or [KINDS[i % 4 == 3] for i in range(layers)]
     recurrent = frozenset(i for i, kind in enumerate(kinds) if kind == KINDS[0])
-    rank, plain, value, queries = map(
-        json.integer, ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "q_lora_rank")
-    )
     limit = (json.number("swiglu_limit", 10.0),) * layers
     return json.decoder(
         ("layer_types",),
         unrotated=True,
         latent=LatentShape(rank, 0, plain, value, queries),
         kv_heads=1,
-        head=rank,
         rotary_dim=0,
         inner_eps=json.number("rms_norm_eps", 1e-5),
         delta=delta_shape(*map(linear.integer, SIZES_IN_ORDER)),

@@ -58,7 +58,8 @@ class Keys:
         listed = value[:layers] if isinstance(value, list) else [value] * layers
         if len(listed) != layers or not all(isinstance(one, float) for one in listed):
             raise UsageError(
-                f"{self.where}: {self.arch}.{key} is {str(value)[:60]!r}, a float for each of {layers} blocks was needed",
+                f"{self.where}: {self.arch}.{key} is {str(value)[:60]!r}, a float for each of {layers} blocks was "
+                "needed",
                 hint=AGAIN,
             )
         return tuple(listed)

@@ -112,7 +112,9 @@ def from_hf(json: ConfigJson) -> Config:
         ("layer_types",),
         unrotated=True,
         **latent_in_json(json),
-        delta=delta_shape(linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")),
+        delta=delta_shape(
+            linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")
+        ),
         recurrent=_recurrent(linear, layers),
         experts=json.experts(sigmoid=True, normalise=True) if json.raw.get("num_experts") else None,
         expert_ff=json.integer("moe_intermediate_size", 0),
