@@ -276,7 +276,7 @@ class Drawn:
 
     def type(self, name: str) -> str:
         shape = self.shapes[name]
-        small = ("conv1d", "ssm_norm", "shortconv.conv.weight", "ssm_d")
+        small = ("conv1d", "ssm_norm", "shortconv.conv.weight", "ssm_d", "compressor_ape")
         if len(shape) == 1 or any(part in name for part in small):
             return "F32"
         fits = [kind for kind in KINDS if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]

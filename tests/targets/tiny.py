@@ -126,7 +126,7 @@ STREAMED = {key: value for key, value in LATENT.items() if key != "num_local_exp
     "n_shared_experts": 1,
     "linear_conv_kernel_dim": 4,
     "index_head_dim": 12,
-    "index_n_heads": 8,
+    "index_n_heads": 24,
     "index_kpool": 4,
     "index_topk": 16,
     "swiglu_limit": 0.5,

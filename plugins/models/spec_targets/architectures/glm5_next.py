@@ -36,19 +36,15 @@ LINEAR = SIZES | {"gate_lower_bound": "linear_lower_bound"}
 """Options of transformers 5 on recurrent blocks, by the published names."""
 FLOOR = -5.0
 """The lowest logarithm of a decay, where a config says only that there is one."""
-INDEXER: dict[str, Name] = {
-    "indexer.attn_k.weight": "wk.weight",
-    "indexer.attn_q_b.weight": "wq_b.weight",
-    "indexer.k_norm.weight": "k_norm.weight",
-    "indexer.k_norm.bias": "k_norm.bias",
-    "indexer.proj.weight": "weights_proj.weight",
-    "indexer_compressor_ape.weight": "index_kpool_compress_ape",
-    "indexer_compressor_gate.weight": "index_kpool_compress_gate",
-}
+INDEXER = {
+    "attn_k.weight": "wk.weight", "attn_q_b.weight": "wq_b.weight", "k_norm.weight": "k_norm.weight",
+    "k_norm.bias": "k_norm.bias", "proj.weight": "weights_proj.weight",
+}  # fmt: skip
 NAMES: dict[str, Name] = (
     {name: where for name, where in KIMI_NAMES.items() if name.startswith("ssm_")}
     | ENDS | ATTENTION | MLP | EXPERTS | SHARED | LATENT_NAMES
-    | {name: f"self_attn.indexer.{where}" for name, where in INDEXER.items()}
+    | {f"indexer.{name}": f"self_attn.indexer.{where}" for name, where in INDEXER.items()}
+    | {f"indexer_compressor_{x}.weight": f"self_attn.indexer.index_kpool_compress_{x}" for x in ("ape", "gate")}
     | {f"hc_{x}_{part}.weight": f"hc_{x}_{part}" for x in ("attn", "ffn") for part in ("fn", "base", "scale")}
     | {
         "ffn_norm.weight": "post_attention_layernorm.weight",
@@ -67,8 +63,7 @@ def from_gguf(keys: Keys) -> Config:
         )
     more = delta_in_keys(keys, layers) | latent_in_keys(keys, keys.integer("attention.q_lora_rank"))
     return keys.decoder(
-        unrotated=True,
-        **more,
+        **more | {"unrotated": True, "nextn": 0},
         floor=keys.number("kda.gate_lower_bound", 0.0),
         index=_index(
             heads=keys.integer("attention.indexer.head_count"),
@@ -88,7 +83,6 @@ def from_gguf(keys: Keys) -> Config:
         shared_ff=keys.shared_ff(),
         limits=keys.numbers("swiglu_clamp_exp", layers),
         shared_limits=keys.numbers("swiglu_clamp_shexp", layers),
-        nextn=0,
     )
 
 
@@ -122,7 +116,7 @@ def from_hf(json: ConfigJson) -> Config:
         kv_heads=1,
         rotary_dim=0,
         inner_eps=json.number("rms_norm_eps", 1e-5),
-        delta=delta_shape(*map(linear.integer, SIZES_IN_ORDER)),
+        delta=delta_shape(*map(linear.integer, ("num_heads", "head_dim", "short_conv_kernel_size"))),
         floor=_floor(linear),
         recurrent=recurrent,
         index=_index(
@@ -134,13 +128,9 @@ def from_hf(json: ConfigJson) -> Config:
         expert_ff=json.integer("moe_intermediate_size"),
         shared_ff=json.shared_ff(),
         dense=json.dense_blocks(),
-        limits=limit,
-        shared_limits=limit,
+        **dict.fromkeys(("limits", "shared_limits"), limit),
         nextn=0,
     )
-
-
-SIZES_IN_ORDER = ("num_heads", "head_dim", "short_conv_kernel_size")
 
 
 def _linear_config(json: ConfigJson) -> ConfigJson:

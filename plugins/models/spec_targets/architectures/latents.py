@@ -57,12 +57,11 @@ def feed_forward(b: Builder, c: Config, i: int, x: str = "x") -> Iterator[Op]:
     x: ``h``: the input of the norm, and the result, while ``x`` stays.
     """
     yield b.norm(x, "h", "ffn_norm.weight")
-    limit, shared_limit = c.limits_of(i)
+    limits = c.limits_of(i)
     if c.experts is None or i < c.dense:
-        yield from b.mlp(c.ff, residual=x == "x", limit=shared_limit)
+        yield from b.mlp(c.ff, residual=x == "x", limit=limits[1])
     else:
-        limits = {"limit": limit, "shared_limit": shared_limit}
-        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff, residual=x == "x", **limits)
+        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff, residual=x == "x", limits=limits)
 
 
 def latent_in_keys(keys: Keys, queries: int = 0, older: bool = False) -> dict[str, Any]:
