@@ -96,7 +96,7 @@ def _index(heads: int, dim: int, pool: int, positions: int, where: str, eps: flo
 def from_hf(json: ConfigJson) -> Config:
     json.refuse(
         attention_bias=(None, False),
-        qk_rope_head_dim=(0,),
+        qk_rope_head_dim=(0, None),
         mla_use_nope=(True, None),
         mhc=(True, None),
         index_kpool_always_select_tail=(True, None),
