@@ -94,7 +94,7 @@ def is_compared(program: Program) -> bool:
 
 
 def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
-    drawn = program(1041).config
+    drawn = program(144).config
     config = attrs.evolve(drawn, layers=BLOCKS, windows=(drawn.windows * BLOCKS)[:BLOCKS])
     tested = Program(config, Drawn(config, 0), {})
     needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)
