@@ -70,7 +70,7 @@ OPS: dict[str, ops.Op] = {
 }
 
 
-def streamed(**changed: dict[str, Any]) -> Model:
+def stream_model(**changed: dict[str, Any]) -> Model:
     """The model with fields of some operations changed; underscores of their names stand for spaces."""
     named = {name.replace("_", " "): fields for name, fields in changed.items()}
     return Model(tuple(replace(op, **named.get(name, {})) for name, op in OPS.items()))
@@ -78,78 +78,78 @@ def streamed(**changed: dict[str, Any]) -> Model:
 
 WRONG: dict[str, tuple[Model, str]] = {
     "stream weights: width": (
-        streamed(weights={"x": "x"}),
+        stream_model(weights={"x": "x"}),
         "StreamWeights of 'x': the width of 'x' is 72, 15 is needed",
     ),
     "stream weights: base": (
-        streamed(weights={"base": torch.zeros(3)}),
+        stream_model(weights={"base": torch.zeros(3)}),
         r"StreamWeights of 'w': the shape of the base is \(3,\), \(15,\) is needed",
     ),
     "stream weights: scale": (
-        streamed(weights={"scale": torch.ones(1)}),
+        stream_model(weights={"scale": torch.ones(1)}),
         r"StreamWeights of 'w': the shape of the scale is \(1,\), \(3,\) is needed",
     ),
     "stream weights: rounds": (
-        streamed(weights={"shape": replace(STREAMS, rounds=0)}),
+        stream_model(weights={"shape": replace(STREAMS, rounds=0)}),
         "StreamWeights of 'w': 3 streams, 0 rounds, eps 1e-06; needed are 1 or more of each",
     ),
     "stream sum: pieces": (
-        streamed(sum={"count": 5}),
+        stream_model(sum={"count": 5}),
         "StreamSum of 'x': the width of 'x' is 72, a multiple of 5 is needed",
     ),
     "stream sum: weights": (
-        streamed(sum={"count": 18}),
+        stream_model(sum={"count": 18}),
         "StreamSum of 'x': 'w' has 15 weights for 18 streams",
     ),
-    "stream mix: result": (streamed(mix={"y": "k"}), "StreamMix of 'x': the width of 'k' is 6, 24 is needed"),
-    "stream mix: weights": (streamed(mix={"weights": "s"}), "StreamMix of 'x': the width of 's' is 6, 15 is needed"),
-    "index: queries": (streamed(index={"q": "k"}), "SparseIndex of 'k': the width of 'k' is 6, 12 is needed"),
-    "index: weights": (streamed(index={"weights": "k"}), "SparseIndex of 'iq': the width of 'k' is 6, 2 is needed"),
+    "stream mix: result": (stream_model(mix={"y": "k"}), "StreamMix of 'x': the width of 'k' is 6, 24 is needed"),
+    "stream mix: weights": (stream_model(mix={"weights": "s"}), "StreamMix of 'x': the width of 's' is 6, 15 is needed"),
+    "index: queries": (stream_model(index={"q": "k"}), "SparseIndex of 'k': the width of 'k' is 6, 12 is needed"),
+    "index: weights": (stream_model(index={"weights": "k"}), "SparseIndex of 'iq': the width of 'k' is 6, 2 is needed"),
     "index: base": (
-        streamed(index={"base": torch.zeros(3, 6)}),
+        stream_model(index={"base": torch.zeros(3, 6)}),
         r"SparseIndex of 'iq': the shape of the base is \(3, 6\), \(4, 6\) is needed",
     ),
     "index: the rows of attention": (
-        streamed(index={"layer": 0}),
+        stream_model(index={"layer": 0}),
         r"SparseIndex of 'iq': \(key heads, head width\) is \(1, 12\), \(1, 20\) is needed",
     ),
     "index: no pools": (
-        streamed(index={"shape": replace(INDEX, used=0)}),
+        stream_model(index={"shape": replace(INDEX, used=0)}),
         "SparseIndex of 'iq': 2 heads of 6 choose 0 pools of 4, min 1 of each",
     ),
     "attend: pools of nothing": (
-        streamed(attend={"pool": 0}),
+        stream_model(attend={"pool": 0}),
         "Attend of 'q': pools of 0 positions, min 1",
     ),
     "attend: pools in a window": (
-        streamed(attend={"shape": replace(HEADS, window=8)}),
+        stream_model(attend={"shape": replace(HEADS, window=8)}),
         "Attend of 'q': pools of positions, without a window, a cap or rows that see later ones, is False, True",
     ),
     "norm: bias": (
-        streamed(norm={"bias": torch.zeros(5)}),
+        stream_model(norm={"bias": torch.zeros(5)}),
         r"Norm of 'k': the shape of the bias is \(5,\), \(6,\) is needed",
     ),
     "norm: bias of a row that is not centred": (
-        streamed(norm={"centred": False}),
+        stream_model(norm={"centred": False}),
         "Norm of 'k': a centred row, to which a bias is added, is False, True is needed",
     ),
     "delta: floor": (
-        streamed(delta={"floor": 1.0}),
+        stream_model(delta={"floor": 1.0}),
         "Delta of 'mix': the lowest logarithm of a decay is 1.0, 0 or less is needed",
     ),
-    "glu: limit": (streamed(glu={"limit": -1.0}), "GLU of 's': the limit of gate and up is -1.0, 0 or more is needed"),
+    "glu: limit": (stream_model(glu={"limit": -1.0}), "GLU of 's': the limit of gate and up is -1.0, 0 or more is needed"),
     "glu: limit of another activation": (
-        streamed(glu={"act": "gelu"}),
+        stream_model(glu={"act": "gelu"}),
         "GLU of 's': the activation with a limit is gelu, silu is needed",
     ),
     "mixture: limit": (
-        streamed(mixture={"act": "relu"}),
+        stream_model(mixture={"act": "relu"}),
         "Mixture of 'h': the activation with a limit is relu, silu is needed",
     ),
 }
 MANY = StreamShape(17, 1e-6, 1)
 LARGE: dict[str, tuple[Model, str]] = {
-    "streams": (streamed(weights={"shape": MANY}), "the streams: 17 were found, native kernels run at most 16"),
-    "summed streams": (streamed(sum={"count": 24}), "the streams: 24 were found"),
-    "pools": (streamed(index={"shape": replace(INDEX, pool=65)}), "the positions of a pool: 65 were found"),
+    "streams": (stream_model(weights={"shape": MANY}), "the streams: 17 were found, native kernels run at most 16"),
+    "summed streams": (stream_model(sum={"count": 24}), "the streams: 24 were found"),
+    "pools": (stream_model(index={"shape": replace(INDEX, pool=65)}), "the positions of a pool: 65 were found"),
 }

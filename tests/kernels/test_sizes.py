@@ -476,7 +476,7 @@ def test_every_operation_has_a_size_that_is_refused():
     sizes.check(short())
     sizes.check(latents())
     sizes.check(scan_model())
-    sizes.check(stream_sizes.streamed())
+    sizes.check(stream_sizes.stream_model())
 
 
 LARGE = stream_sizes.LARGE | {

@@ -36,7 +36,7 @@ class Indexed:
         cache.store(0, self.rows[order], self.rows[order])
         return cache
 
-    def chosen(self, row: int, path: Sequence[int]) -> list[int]:
+    def formula(self, row: int, path: Sequence[int]) -> list[int]:
         """Pools of a row whose path has these tokens, in float64."""
         _, dim, pool, used = self.shape
         whole = self.rows[path[: len(path) // pool * pool], 0].astype(np.float64).reshape(-1, pool, 2 * dim)
@@ -71,7 +71,7 @@ def test_pools_of_rows_are_the_best_by_the_formula(seed):
         lambda isa: choose(text.cache(isa, "float32", range(end)), text, slice(start, end), Chain(0, rows, start), jobs)
     )
 
-    assert got.tolist() == [text.chosen(i, range(i + 1)) for i in range(start, end)]
+    assert got.tolist() == [text.formula(i, range(i + 1)) for i in range(start, end)]
 
 
 @draws(36)

@@ -69,10 +69,10 @@ def test_sums_and_mixes_of_streams_are_formulas(isa, streams, width):
     table(isa).stream_mix(at(mixed), streams * width, at(y), width, at(weights), count, rows, streams, width)
 
     post, mix = weights[:, streams : 2 * streams], weights[:, 2 * streams :].reshape(rows, streams, streams)
-    wanted = post[:, :, None] * y[:, None] + np.einsum("rji,rjw->riw", mix.astype(np.float64), parts)
+    expected = post[:, :, None] * y[:, None] + np.einsum("rji,rjw->riw", mix.astype(np.float64), parts)
     np.testing.assert_allclose(out, (weights[:, :streams, None] * parts).sum(1), atol=1e-5)
     np.testing.assert_allclose(mean, parts.mean(1), atol=1e-6)
-    np.testing.assert_allclose(mixed.reshape(wanted.shape), wanted, atol=2e-5)
+    np.testing.assert_allclose(mixed.reshape(expected.shape), expected, atol=2e-5)
     again = x.copy()
     table("generic").stream_mix(at(again), streams * width, at(y), width, at(weights), count, rows, streams, width)
     assert same(mixed, again)

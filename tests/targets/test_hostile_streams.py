@@ -116,7 +116,7 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def changed(directory: Path, folder: Path, changes: dict[str, Any], linear: dict[str, Any]) -> Path:
+def change_options(directory: Path, folder: Path, changes: dict[str, Any], linear: dict[str, Any]) -> Path:
     """The directory with other options."""
     for file in directory.iterdir():
         (folder / file.name).symlink_to(file)
@@ -134,11 +134,11 @@ def test_options_of_no_streams_and_no_index_are_refused_by_name(what, directory,
     changes, message = REFUSED_OPTIONS[what]
 
     with pytest.raises(UsageError, match=message):
-        load(changed(directory, tmp_path, changes, {}))
+        load(change_options(directory, tmp_path, changes, {}))
 
 
 @pytest.mark.parametrize("floor", [1.0, 0.0, "low", float("nan"), True])
 def test_decays_that_do_not_fall_are_refused(floor, directory, tmp_path):
     with pytest.raises(UsageError, match="gate_lower_bound = ") as refused:
-        load(changed(directory, tmp_path, {}, {"gate_lower_bound": floor}))
+        load(change_options(directory, tmp_path, {}, {"gate_lower_bound": floor}))
     assert refused.value.hint == "a number below 0 is needed"

@@ -182,17 +182,17 @@ class Pass:
         last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
         anchor = s.start if op.anchored else None
-        seen = self._seen(op, s, range(chain), range(s.start + 1, s.start + chain + 1))
+        seen = self._seen_positions(op, s, range(chain), range(s.start + 1, s.start + chain + 1))
         out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor, first, seen)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(first, s.base), *s.path(row)], device=keys.device) - first
             path_rows = keys.index_select(1, path), values.index_select(1, path)
             at = first + len(path) - 1
-            seen = self._seen(op, s, range(row, row + 1), range(at + 1, at + 2))
+            seen = self._seen_positions(op, s, range(row, row + 1), range(at + 1, at + 2))
             out.append(attention(q[row : row + 1], *path_rows, at, op.shape, None, sinks, anchor, first, seen))
         return torch.cat(out)
 
-    def _seen(self, op: ops.Attend, s: SequenceRows, rows: range, ends: range) -> Tensor | None:
+    def _seen_positions(self, op: ops.Attend, s: SequenceRows, rows: range, ends: range) -> Tensor | None:
         """The positions that rows of a sequence attend to; None: all up to their own. ends: behind each row's own."""
         if op.pools is None or not rows:
             return None

@@ -407,9 +407,9 @@ static PyObject *head_linear(PyObject *self, PyObject *args) {
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
     unsigned long long sinks;
-    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKpii", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
-                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks,
-                          &made.index, &made.xs[0], &made.parts))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKpii", &made.x, &made.y, &made.out, &made.layer, &made.heads,
+                          &made.kv_heads, &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap,
+                          &sinks, &made.index, &made.xs[0], &made.parts))
         return NULL;
     if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
     spec_memory *m = &program_of(self)->memory;

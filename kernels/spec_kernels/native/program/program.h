@@ -92,7 +92,7 @@ typedef struct {
     int32_t x, y, out, qrows; /* indices of values and of quantised rows, or SPEC_NONE */
     int32_t width, heads, kv_heads, dim, rotary_dim, table, layer, index, causal, window, lead, parts;
     float eps, scale, cap;
-    float limit; /* of SPEC_GLU_LIMITED; RATES: the lowest logarithm of a decay */
+    float limit;             /* of SPEC_GLU_LIMITED; RATES: the lowest logarithm of a decay */
     float *vector, *vector2; /* copies owned by the program */
     int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];

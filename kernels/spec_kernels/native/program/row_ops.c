@@ -172,8 +172,8 @@ static void rates(spec_program *p, const spec_op *op, int first, int rows) {
         t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
         beta = spec_rows_of(p, op->xs[1], first), beta_stride = p->values[op->xs[1]].stride;
     }
-    t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, op->limit, rows,
-             s->decays, s->value_heads, g, g + s->decays, out_stride);
+    t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, op->limit, rows, s->decays,
+             s->value_heads, g, g + s->decays, out_stride);
     for (int r = 0; op->cap != 1.0f && r < rows; r++)
         for (int i = 0; i < s->value_heads; i++) g[(size_t)r * out_stride + (size_t)(s->decays + i)] *= op->cap;
 }
