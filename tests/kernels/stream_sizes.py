@@ -102,7 +102,10 @@ WRONG: dict[str, tuple[Model, str]] = {
         "StreamSum of 'x': 'w' has 15 weights for 18 streams",
     ),
     "stream mix: result": (stream_model(mix={"y": "k"}), "StreamMix of 'x': the width of 'k' is 6, 24 is needed"),
-    "stream mix: weights": (stream_model(mix={"weights": "s"}), "StreamMix of 'x': the width of 's' is 6, 15 is needed"),
+    "stream mix: weights": (
+        stream_model(mix={"weights": "s"}),
+        "StreamMix of 'x': the width of 's' is 6, 15 is needed",
+    ),
     "index: queries": (stream_model(index={"q": "k"}), "SparseIndex of 'k': the width of 'k' is 6, 12 is needed"),
     "index: weights": (stream_model(index={"weights": "k"}), "SparseIndex of 'iq': the width of 'k' is 6, 2 is needed"),
     "index: base": (
@@ -137,7 +140,10 @@ WRONG: dict[str, tuple[Model, str]] = {
         stream_model(delta={"floor": 1.0}),
         "Delta of 'mix': the lowest logarithm of a decay is 1.0, 0 or less is needed",
     ),
-    "glu: limit": (stream_model(glu={"limit": -1.0}), "GLU of 's': the limit of gate and up is -1.0, 0 or more is needed"),
+    "glu: limit": (
+        stream_model(glu={"limit": -1.0}),
+        "GLU of 's': the limit of gate and up is -1.0, 0 or more is needed",
+    ),
     "glu: limit of another activation": (
         stream_model(glu={"act": "gelu"}),
         "GLU of 's': the activation with a limit is gelu, silu is needed",

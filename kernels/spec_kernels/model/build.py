@@ -315,8 +315,8 @@ class Builder:
         else:
             yield Mixture("h", "scores", out, add, *parts)
         if shared_ff:
-            options = {"residual": residual, "gated": gated, "limit": limits[1]}
-            yield from self.mlp(shared_ff, "_shexp", "share" if shared_gate else None, act, **options)
+            by = "share" if shared_gate else None
+            yield from self.mlp(shared_ff, "_shexp", by, act, residual=residual, gated=gated, limit=limits[1])
             if not residual:
                 yield Add("sum", "h", "h")
 

@@ -66,11 +66,8 @@ def from_gguf(keys: Keys) -> Config:
         **more | {"unrotated": True, "nextn": 0},
         floor=keys.number("kda.gate_lower_bound", 0.0),
         index=_index(
-            heads=keys.integer("attention.indexer.head_count"),
-            dim=keys.integer("attention.indexer.key_length"),
-            pool=keys.integer("attention.indexer.kpool"),
-            positions=keys.integer("attention.indexer.top_k"),
-            where=keys.where,
+            keys.where,
+            *(keys.integer(f"attention.indexer.{key}") for key in ("head_count", "key_length", "kpool", "top_k")),
             eps=keys.number("attention.layer_norm_epsilon", 1e-6),
         ),
         indexing=frozenset(i for i in range(layers) if own[i]) - more["recurrent"],
@@ -86,7 +83,7 @@ def from_gguf(keys: Keys) -> Config:
     )
 
 
-def _index(heads: int, dim: int, pool: int, positions: int, where: str, eps: float = 1e-6) -> IndexShape:
+def _index(where: str, heads: int, dim: int, pool: int, positions: int, eps: float = 1e-6) -> IndexShape:
     """positions: of all pools of a row together."""
     if pool < 1 or positions % pool:
         raise UsageError(f"{where}: an index of {positions} positions in pools of {pool}", hint=AGAIN)
@@ -119,16 +116,15 @@ def from_hf(json: ConfigJson) -> Config:
         delta=delta_shape(*map(linear.integer, ("num_heads", "head_dim", "short_conv_kernel_size"))),
         floor=_floor(linear),
         recurrent=recurrent,
-        index=_index(
-            *map(json.integer, ("index_n_heads", "index_head_dim", "index_kpool", "index_topk")), where=json.where
-        ),
+        index=_index(json.where, *map(json.integer, ("index_n_heads", "index_head_dim", "index_kpool", "index_topk"))),
         indexing=_indexing(json, layers) - recurrent,
         streams=StreamShape(json.integer("hc_mult"), json.number("hc_eps"), json.integer("hc_sinkhorn_iters")),
         experts=json.experts(sigmoid=True, normalise=True),
         expert_ff=json.integer("moe_intermediate_size"),
         shared_ff=json.shared_ff(),
         dense=json.dense_blocks(),
-        **dict.fromkeys(("limits", "shared_limits"), limit),
+        limits=limit,
+        shared_limits=limit,
         nextn=0,
     )
 
