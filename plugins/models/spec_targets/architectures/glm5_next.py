@@ -34,6 +34,8 @@ KINDS = ("linear_attention", "full_attention", "indexed_attention")
 """Types of blocks; the last two are the same."""
 LINEAR = SIZES | {"gate_lower_bound": "linear_lower_bound"}
 """Options of transformers 5 on recurrent blocks, by the published names."""
+INDEX_EPS = 1e-6
+"""Epsilon of the norm of index keys, which configs do not say."""
 FLOOR = -5.0
 """The lowest logarithm of a decay, where a config says only that there is one."""
 INDEXER = {
@@ -67,8 +69,8 @@ def from_gguf(keys: Keys) -> Config:
         floor=keys.number("kda.gate_lower_bound", 0.0),
         index=_index(
             keys.where,
+            keys.number("attention.layer_norm_epsilon", INDEX_EPS),
             *(keys.integer(f"attention.indexer.{key}") for key in ("head_count", "key_length", "kpool", "top_k")),
-            eps=keys.number("attention.layer_norm_epsilon", 1e-6),
         ),
         indexing=frozenset(i for i in range(layers) if own[i]) - more["recurrent"],
         streams=StreamShape(
@@ -83,7 +85,7 @@ def from_gguf(keys: Keys) -> Config:
     )
 
 
-def _index(where: str, heads: int, dim: int, pool: int, positions: int, eps: float = 1e-6) -> IndexShape:
+def _index(where: str, eps: float, heads: int, dim: int, pool: int, positions: int) -> IndexShape:
     """positions: of all pools of a row together."""
     if pool < 1 or positions % pool:
         raise UsageError(f"{where}: an index of {positions} positions in pools of {pool}", hint=AGAIN)
@@ -116,7 +118,9 @@ def from_hf(json: ConfigJson) -> Config:
         delta=delta_shape(*map(linear.integer, ("num_heads", "head_dim", "short_conv_kernel_size"))),
         floor=_floor(linear),
         recurrent=recurrent,
-        index=_index(json.where, *map(json.integer, ("index_n_heads", "index_head_dim", "index_kpool", "index_topk"))),
+        index=_index(
+            json.where, INDEX_EPS, *map(json.integer, ("index_n_heads", "index_head_dim", "index_kpool", "index_topk"))
+        ),
         indexing=_indexing(json, layers) - recurrent,
         streams=StreamShape(json.integer("hc_mult"), json.number("hc_eps"), json.integer("hc_sinkhorn_iters")),
         experts=json.experts(sigmoid=True, normalise=True),
