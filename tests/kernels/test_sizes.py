@@ -21,6 +21,8 @@ from spec_kernels.native import limits
 from spec_kernels.native.executor import Native
 from spec_kernels.native.weights import check_stored
 
+from tests.kernels import stream_sizes
+
 EXECUTORS: dict[str, Callable[[Model, Any], Any]] = {"native": Native, "reference": Reference}
 WIDTH, INNER, EXPERTS = 24, 40, 4
 HEADS = HeadShape(heads=4, kv_heads=2, dim=12, rotary_dim=8, scale=1.0)
@@ -451,7 +453,9 @@ WRONG: dict[str, tuple[Model, str]] = {
     "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
     "tap before its pick": (without("pick logits"), "Tap 'logits': it precedes the Pick of 'logits' rows"),
 }
-KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values(), *LATENTS.values(), *SCANNED.values())}
+WRONG |= stream_sizes.WRONG
+MODELS = (OPS, SHORT, LATENTS, SCANNED, stream_sizes.OPS)
+KINDS = {type(op).__name__ for model_ops in MODELS for op in model_ops.values()}
 
 
 @pytest.mark.parametrize("kernels", EXECUTORS)
@@ -472,9 +476,10 @@ def test_every_operation_has_a_size_that_is_refused():
     sizes.check(short())
     sizes.check(latents())
     sizes.check(scan_model())
+    sizes.check(stream_sizes.stream_model())
 
 
-LARGE = {
+LARGE = stream_sizes.LARGE | {
     "attention head": (
         model(attend={"shape": replace(HEADS, dim=1024)}),
         "the width of an attention head: 1024 were found, native kernels run at most 576",

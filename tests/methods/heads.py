@@ -23,6 +23,7 @@ from tests.support.small_models import (
     tiny_kimi,
     tiny_lfm2,
     tiny_scanned,
+    tiny_streamed,
 )
 from tests.targets.gate import finish_checked
 
@@ -37,6 +38,7 @@ PATHS = {
     "falcon-h1": lambda: tiny_scanned("falcon-h1", context=128),
     "nemotron_h_moe": lambda: tiny_scanned("nemotron_h_moe", context=128),
     "deepseek2": lambda: tiny_deepseek(context=128),
+    "glm5-next": lambda: tiny_streamed(context=128),
     **{of: lambda of=of: tiny_gated(of, context=128) for of in ("olmo-hybrid", "lfm3", "muse_glimmer", "laguna")},
 }
 TARGETS = ("dense", "hybrid", "lfm2", "gemma4", "kimi-linear")

@@ -23,9 +23,9 @@ from tests.targets.gate import assert_fresh, fresh_memory
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 SCANNED = ("granitehybrid", "falcon-h1", "nemotron_h_moe")
 """The targets with Mamba-2."""
-NEWER = ("deepseek2", "olmo-hybrid", "lfm3", "muse_glimmer", "laguna")
-"""Targets that run with a few of the methods alone: latents that rotate, gates, norms after branches; not all have a
-recurrent state."""
+NEWER = ("deepseek2", "olmo-hybrid", "lfm3", "muse_glimmer", "laguna", "glm5-next")
+"""Targets that run with a few of the methods alone: latents that rotate, gates, norms after branches, residual
+streams and an index; not all have a recurrent state."""
 TARGETS = ("kimi-linear", "hybrid", *SCANNED, *NEWER)
 LOOKUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram": ("ngram", {"p_min": 0.0, "n_min": 1}),

@@ -54,6 +54,21 @@ Attention = structure(
     cap=F,
     sinks=P,
     anchored=I,
+    pools=P,
+    pools_stride=S,
+    used=I,
+    pool=I,
+)
+Index = structure(
+    "Index",
+    **dict.fromkeys(("heads", "dim", "pool", "used"), I),
+    q=P,
+    q_stride=S,
+    weights=P,
+    weights_stride=S,
+    base=P,
+    out=P,
+    out_stride=S,
 )
 Delta = structure(
     "Delta",
@@ -91,13 +106,13 @@ Router = structure(
 FUNCTIONS = {
     "norm": (None, P, S, P, F, I, I, P, S),
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),
-    "glu": (None, I, P, S, P, S, I, I, P, S),
+    "glu": (None, I, F, P, S, P, S, I, I, P, S),
     "softcap": (None, P, S, I, I, F),
     "gate": (None, I, P, S, P, S, I, I, I),
     "multiply": (None, P, S, P, S, I, I, P, S),
     "add": (None, P, S, P, S, P, I, I),
     "lay_down": (None, P, I, I, P, P, S, P, S),
-    "lay_pairs": (None, I, P, I, I, P, S),
+    "lay_pairs": (None, I, F, P, I, I, P, S),
     "dot": (None, P, S, P, S, I, I, P),
     "apply": (None, I, P, S, P),
     "widen": (None, I, P, S, P),
@@ -106,8 +121,12 @@ FUNCTIONS = {
     "store": (None, P, I, I, P, S, P, S, I, I),
     "compact": (None, P, I, P, I),
     "attend": (None, P, P, P, I, I, I, P),
+    "choose_pools": (None, P, P, P, I, I, P),
+    "stream_weights": (None, P, S, P, P, I, I, F, I, P, S),
+    "stream_sum": (None, P, S, P, S, I, I, I, P, S),
+    "stream_mix": (None, P, S, P, S, P, S, I, I, I),
     "unit": (None, P, S, I, I, I, F, F),
-    "decay": (None, P, S, P, S, P, P, I, I, I, P, P, S),
+    "decay": (None, P, S, P, S, P, P, F, I, I, I, P, P, S),
     "conv": (None, P, I, I, I, I, P),
     "delta": (None, P, I, I, I, P),
     "replay": (None, P, P, I, I, I, I),
@@ -134,6 +153,7 @@ SIZES = {
     "spec_key_bytes": (I, I, I),
     "spec_value_bytes": (I, I, I),
     "spec_attention_scratch": (I,),
+    "spec_index_scratch": (I, I, I, I),
     "spec_delta_scratch": (I, I),
     "spec_conv_scratch": (I, I),
 }
@@ -261,8 +281,10 @@ def attend(
     sinks: np.ndarray | None = None,
     lead: int = 0,
     anchored: bool = False,
+    pools: np.ndarray | None = None,
+    pool: int = 0,
 ) -> np.ndarray:
-    """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
+    """q: [R, H, Dk] of the whole batch; sinks: float32 [H]; pools: float32 [R, used], numbers of pools of ``pool``
 
     jobs: (row, rows) of the sequence, all rows at once by default -> [n, H, Dv]"""
     q = np.ascontiguousarray(q, dtype=np.float32)
@@ -270,7 +292,8 @@ def attend(
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
     widths = at(q), heads * kv.key_dim, at(out), stride, at(gate), stride
-    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks), anchored)
+    used = 0 if pools is None else pools.shape[1]
+    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks), anchored, at(pools), used, used, pool)
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, LatentShape, ScanShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, IndexShape, LatentShape, ScanShape, StreamShape
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
@@ -39,17 +39,19 @@ KIMI = "kimi-linear"
 """The architecture with latents, and with a decay of every channel."""
 DEEPSEEK = "deepseek2"
 """The architecture with latents in every block, whose shared numbers rotate."""
+NEXT = "glm5-next"
+"""The architecture with residual streams, a sparse index, and bounds of decays and gated units."""
 OLMO, MUSE, LAGUNA = "olmo-hybrid", "muse-glimmer", "laguna"
-HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI, OLMO)
+HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI, NEXT, OLMO)
 SHORT = ("lfm2", "lfm2moe", "lfm3")
 SANDWICHED = ("gemma4", OLMO, MUSE, "lfm3")
 """The architectures with norms at the end of layers."""
 GRANITE, FALCON, NEMOTRON = "granitehybrid", "falcon-h1", ("nemotron_h", "nemotron_h_moe")
 SCANNED = (GRANITE, FALCON, *NEMOTRON)
 """The architectures with Mamba-2."""
-SIGMOID = ("glm4moe", "lfm2moe", KIMI, DEEPSEEK, LAGUNA, NEMOTRON[1], "minimax-m2")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, DEEPSEEK, NEMOTRON[1],
-            "minimax-m2", LAGUNA)  # fmt: skip
+SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEXT, DEEPSEEK, LAGUNA, NEMOTRON[1], "minimax-m2")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEXT, DEEPSEEK,
+            NEMOTRON[1], "minimax-m2", LAGUNA)  # fmt: skip
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe", "minimax-m2")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", MUSE, LAGUNA, "lfm3")
 LAYERED = "gemma4"
@@ -126,9 +128,29 @@ def config(rng: random.Random) -> Config:
         **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers, kv_heads, head)),
     )
     more = (
-        _latents(rng, arch, deep) if arch in (KIMI, DEEPSEEK) else _scans(rng, arch, layers) if arch in SCANNED else {}
+        _latents(rng, arch, deep)
+        if arch in (KIMI, NEXT, DEEPSEEK)
+        else _scans(rng, arch, layers)
+        if arch in SCANNED
+        else {}
     )
+    if arch == NEXT:
+        more |= _bounds(rng, frozenset(range(layers)) - drawn.recurrent, layers)
     return attrs.evolve(drawn, **more)
+
+
+def _bounds(rng: random.Random, attending: frozenset[int], layers: int) -> dict[str, Any]:
+    """Streams, an index that chooses fewer positions than texts have, and bounds that are reached."""
+    first, limits = min(attending, default=0), tuple(rng.choice([0.0, 0.02, 0.5]) for _ in range(layers))
+    sizes = rng.choice([8, 12, 20, 128]), rng.choice([1, 3, 4, 16, 17]), rng.randint(1, 4)
+    return {
+        "index": IndexShape(rng.randint(1, 9), *sizes),
+        "indexing": frozenset(i for i in attending if i == first or rng.random() < 0.6),
+        "streams": StreamShape(rng.choice([1, 2, 4, 5]), 1e-6, rng.choice([1, 3, 20])),
+        "floor": rng.choice([-5.0, -0.5, 0.0]),
+        "limits": rng.choice([(), limits]),
+        "shared_limits": rng.choice([(), limits[::-1]]),
+    }
 
 
 def _scans(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
@@ -152,10 +174,17 @@ def _scans(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
 def _latents(rng: random.Random, arch: str, deep: bool) -> dict[str, Any]:
     """Latents of unusual sizes, and the sizes of heads that follow from them."""
     rank, shared = rng.choice(NARROW_HEADS if deep else [16, 20, 40, 64, 128, 512]), rng.choice([2, 8, 12, 64])
+    shared = 0 if arch == NEXT else shared
     plain, value = (rng.choice([12, 20, 32, 64, 100]) for _ in range(2))
-    queries = rng.choice([0, 20, 32, 96]) if arch == DEEPSEEK else 0
+    queries = rng.choice([20, 32, 96] if arch == NEXT else [0, 20, 32, 96]) if arch != KIMI else 0
     latent = LatentShape(rank, shared, plain, value, queries)
-    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared, "unrotated": arch == KIMI}
+    sizes = {
+        "latent": latent,
+        "head": rank + shared,
+        "kv_heads": 1,
+        "rotary_dim": shared,
+        "unrotated": arch != DEEPSEEK,
+    }
     return sizes | {"inner_eps": rng.choice([1e-5, 1e-6]), "scale": rng.choice([0.0, 0.2]) if arch == DEEPSEEK else 0.0}
 
 
@@ -218,7 +247,7 @@ def depth(rng: random.Random) -> int:
 def _delta(rng: random.Random, arch: str) -> DeltaShape:
     keys = rng.randint(1, 3)
     sizes = keys, keys * rng.randint(1, 3), rng.choice([12, 16, 24, 64, 128]), rng.choice([16, 20, 40, 64, 128])
-    return DeltaShape(*sizes, rng.randint(2, 5), arch not in ("qwen3next", KIMI), by_channel=arch == KIMI)
+    return DeltaShape(*sizes, rng.randint(2, 5), arch not in ("qwen3next", KIMI, NEXT), by_channel=arch in (KIMI, NEXT))
 
 
 def _experts(rng: random.Random, sigmoid: bool) -> Experts:
@@ -247,7 +276,7 @@ class Drawn:
 
     def type(self, name: str) -> str:
         shape = self.shapes[name]
-        small = ("conv1d", "ssm_norm", "shortconv.conv.weight", "ssm_d")
+        small = ("conv1d", "ssm_norm", "shortconv.conv.weight", "ssm_d", "compressor_ape")
         if len(shape) == 1 or any(part in name for part in small):
             return "F32"
         fits = [kind for kind in KINDS if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]

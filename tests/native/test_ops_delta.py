@@ -265,11 +265,26 @@ def test_decays_and_write_strengths_are_formulas(isa):
         rate, dt = -draw.random(decays).astype(np.float32), draw.standard_normal(decays).astype(np.float32)
         both = np.empty((rows, decays + heads), np.float32)
         out = at(both), at(both) + 4 * decays, decays + heads
-        table(isa).decay(at(alpha), decays, at(b), heads, at(rate), at(dt), rows, decays, heads, *out)
+        table(isa).decay(at(alpha), decays, at(b), heads, at(rate), at(dt), 0.0, rows, decays, heads, *out)
 
         g, beta = both[:, :decays], both[:, decays:]
         np.testing.assert_allclose(g, rate * np.logaddexp(0, alpha.astype(np.float64) + dt), rtol=2e-6)
         np.testing.assert_allclose(beta, 1 / (1 + np.exp(-b.astype(np.float64))), rtol=1e-6)
+
+
+@each_isa
+@pytest.mark.parametrize("floor", [-5.0, -0.3])
+def test_decays_with_a_lowest_value_are_formulas(isa, floor):
+    rows, decays, draw = 5, 37, np.random.default_rng(1)
+    alpha, b = ((5 * draw.standard_normal((rows, n))).astype(np.float32) for n in (decays, 3))
+    rate, dt = -draw.random(decays).astype(np.float32), draw.standard_normal(decays).astype(np.float32)
+    both = np.empty((rows, decays + 3), np.float32)
+    out = at(both), at(both) + 4 * decays, decays + 3
+    table(isa).decay(at(alpha), decays, at(b), 3, at(rate), at(dt), floor, rows, decays, 3, *out)
+
+    steps = -rate * (alpha.astype(np.float64) + dt)
+    np.testing.assert_allclose(both[:, :decays], floor / (1 + np.exp(-steps)), rtol=2e-6)
+    assert both[:, :decays].min() >= floor
 
 
 @each_isa
@@ -278,7 +293,7 @@ def test_without_write_strengths_the_steps_are_in_their_place(isa):
     alpha, dt = (draw.standard_normal(n).astype(np.float32) for n in ((rows, heads), heads))
     both, rate = np.empty((rows, 2 * heads), np.float32), -draw.random(heads).astype(np.float32)
     out = at(both), at(both) + 4 * heads, 2 * heads
-    table(isa).decay(at(alpha), heads, None, 0, at(rate), at(dt), rows, heads, heads, *out)
+    table(isa).decay(at(alpha), heads, None, 0, at(rate), at(dt), 0.0, rows, heads, heads, *out)
 
     steps = np.logaddexp(0, alpha.astype(np.float64) + dt)
     np.testing.assert_allclose(both, np.concatenate([rate * steps, steps], 1), rtol=2e-6)

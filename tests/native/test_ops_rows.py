@@ -156,7 +156,7 @@ def test_gates_and_sums_are_formulas(isa, width):
     out, product, added, scaled = np.empty_like(a), np.empty_like(a), a.copy(), a.copy()
     dots = np.empty(3, np.float32)
     ops = table(isa)
-    ops.glu(0, at(a), width, at(b), width, 3, width, at(out), width)
+    ops.glu(0, 0.0, at(a), width, at(b), width, 3, width, at(out), width)
     ops.multiply(at(a), width, at(b), width, 3, width, at(product), width)
     ops.add(at(added), width, at(b), 0, None, 3, width)
     ops.add(at(scaled), width, at(b), width, at(s), 3, width)
@@ -203,16 +203,29 @@ def clamp(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
 
 
-UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp, lambda g, u: np.maximum(g, 0) * u]
+LIMIT = 3.0
+
+
+def limit(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    return FUNCTIONS["silu"](np.minimum(gate, LIMIT)) * np.clip(up, -LIMIT, LIMIT)
+
+
+UNITS = [
+    lambda g, u: FUNCTIONS["silu"](g) * u,
+    lambda g, u: gelu(g) * u,
+    clamp,
+    lambda g, u: np.maximum(g, 0) * u,
+    limit,
+]
 
 
 @each_isa
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("by", range(4), ids=["silu", "gelu", "clamped", "relu"])
+@pytest.mark.parametrize("by", range(5), ids=["silu", "gelu", "clamped", "relu", "limited"])
 def test_gated_units_are_formulas_also_where_they_are_clamped(isa, width, by):
     gate, up = 6 * normal(3, width), 6 * normal(3, width, seed=1)
     out, y = np.empty_like(gate), np.full((2, 2, 3, 16), np.nan, np.float32)
-    table(isa).glu(by, at(gate), width, at(up), width, 3, width, at(out), width)
+    table(isa).glu(by, LIMIT, at(gate), width, at(up), width, 3, width, at(out), width)
     expected = UNITS[by](gate.astype(np.float64), up.astype(np.float64))
 
     np.testing.assert_allclose(out, expected, rtol=3e-6, atol=1e-6)
@@ -223,7 +236,7 @@ def test_gated_units_are_formulas_also_where_they_are_clamped(isa, width, by):
             piece = whole[:, 16 * tile : min(16 * tile + 16, count)]
             y[tile, part, :, : piece.shape[1]] = piece
     laid = np.empty((3, 32), np.float32)
-    table(isa).lay_pairs(by, at(y), 2, 3, at(laid), 32)
+    table(isa).lay_pairs(by, LIMIT, at(y), 2, 3, at(laid), 32)
     assert same(np.ascontiguousarray(laid[:, :count]), np.ascontiguousarray(out[:, :count]))
 
 
@@ -366,7 +379,7 @@ def test_pairs_of_tiles_become_rows(isa, rows):
     y, out = normal(pairs, 2, rows, 16), np.full((rows, stride), 7, np.float32)
     silu = apply(isa, "silu", np.ascontiguousarray(y[:, 0])).reshape(pairs, rows, 16)
 
-    table(isa).lay_pairs(0, at(y), pairs, rows, at(out), stride)
+    table(isa).lay_pairs(0, 0.0, at(y), pairs, rows, at(out), stride)
 
     assert same(out[:, : 16 * pairs], (silu * y[:, 1]).transpose(1, 0, 2).reshape(rows, -1))
     assert (out[:, 16 * pairs :] == 7).all()

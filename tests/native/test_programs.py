@@ -20,7 +20,7 @@ from tests.targets.drive import fresh
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 ELSEWHERE = {ops.Input, ops.BlockConv, ops.Clusters, ops.AddRows, ops.AddRelative}
 """Operations of draft heads, and of models that read pictures."""
-SEEDS = (8, 31, 34, 39, 55, 58, 99, 100, 124, 127, 157, 174, 180, 217)
+SEEDS = (3, 5, 7, 16, 32, 38, 39, 43, 45, 54, 119, 174, 177, 298, 304)
 LONG = 1024
 """The seed of a model so large that it takes half a minute."""
 BLOCKS = 600
@@ -67,7 +67,10 @@ def test_the_seeds_of_the_suite_meet_every_operation():
     assert {op.groups > 1 for op in by[ops.Norm]} == {True, False}
     assert {op.add is None for op in by[ops.Mixture]} == {op.factors is None for op in by[ops.Mixture]} == {True, False}
     assert {op.scale == 1.0 for op in by[ops.Add]} == {op.given for op in by[ops.Embed]} == {True, False}
-    assert {op.sinks is None for op in by[ops.Attend]} == {True, False}
+    assert {op.sinks is None for op in by[ops.Attend]} == {op.pools is None for op in by[ops.Attend]} == {True, False}
+    assert {bool(op.floor) for op in by[ops.Delta]} == {op.bias is None for op in by[ops.Norm]} == {True, False}
+    assert {bool(op.limit) for op in by[ops.GLU]} == {bool(op.limit) for op in by[ops.Mixture]} == {True, False}
+    assert {op.weights is None for op in by[ops.StreamSum]} == {True, False}
     assert {op.scale == 1.0 for op in by[ops.Embed]} == {True, False}
     assert {op.shape.by_channel for op in by[ops.Delta]} == {op.kept == 0 for op in by[ops.HeadLinear]} == {True, False}
     for field in ("window", "cap", "table", "latent"):
@@ -91,7 +94,7 @@ def is_compared(program: Program) -> bool:
 
 
 def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
-    drawn = program(1075).config
+    drawn = program(144).config
     config = attrs.evolve(drawn, layers=BLOCKS, windows=(drawn.windows * BLOCKS)[:BLOCKS])
     tested = Program(config, Drawn(config, 0), {})
     needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)

@@ -16,7 +16,8 @@ TESTS = ROOT / "tests"
 PARTS = {
     "products": [TESTS / "kernels" / "test_products.py"],
     "operators": [
-        TESTS / "native" / f"test_ops_{part}.py" for part in ("rows", "attention", "latents", "delta", "experts")
+        TESTS / "native" / f"test_ops_{part}.py"
+        for part in ("rows", "attention", "latents", "pools", "delta", "streams", "experts")
     ],
 }
 MISSING = problem()

@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
-from tests.targets import gated, kimi, latent, layered, scanned
+from tests.targets import gated, kimi, latent, layered, scanned, streamed
 from tests.targets.convolved import write_gguf
 from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
@@ -102,6 +102,17 @@ def tiny_kimi(context: int = 256, kind: str = "Q8_0") -> Path:
     network = model("kimi-linear", 0, **sizes, **kinds)
     path = Path(mkdtemp()) / "tiny-kimi-linear.gguf"
     return kimi.write_gguf(network, "kimi-linear", path, kind, tokenizer_json())
+
+
+@cache
+def tiny_streamed(context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of glm5_next, of 300 tokens: two blocks with delta nets, and two with attention, whose index
+    chooses 16 positions; the second reads that of the first."""
+    sizes = {"vocab_size": 300, "num_hidden_layers": 4, "max_position_embeddings": context, "kv_lora_rank": 32}
+    kinds = {"layer_types": [kimi.KDA, kimi.FULL, kimi.FULL, kimi.KDA], "mlp_layer_types": kimi.dense_first(1, 4)}
+    network = model(streamed.GLM, 0, **sizes, **kinds, indexer_types=["full", "full", "shared", "full"])
+    path = Path(mkdtemp()) / "tiny-glm5-next.gguf"
+    return streamed.write_gguf(network, streamed.GLM, path, kind, tokenizer_json())
 
 
 @cache

@@ -46,10 +46,10 @@ PARTS = {"gated": "dflash", "dspark-parts": "dspark", "dspine": "dspine", "lilic
 METHODS = LAYOUTS | PARTS
 FAMILIES = (
     "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear,granitehybrid,falcon-h1,"
-    "nemotron_h_moe,ministral3,glm4moelite,deepseek2-lite,muse_glimmer,laguna"
+    "nemotron_h_moe,ministral3,glm4moelite,deepseek2-lite,muse_glimmer,laguna,glm5_next"
 ).split(",")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
-convolutions, sizes by block, latents, Mamba-2, multipliers."""
+convolutions, sizes by block, latents, Mamba-2, multipliers, streams, an index."""
 OTHERS = (
     *(f"{family}{form}" for family in FAMILIES for form in ("", " directory")),
     "lfm3 directory",
@@ -97,7 +97,7 @@ def dense_directory(folder: Path) -> Path:
 
 def write_family(name: str, folder: Path) -> Path:
     """A model of one of FAMILIES, as a GGUF file or a directory."""
-    from tests.targets import convolved, gated, kimi, latent, layered, ministral, scanned, windowed
+    from tests.targets import convolved, gated, kimi, latent, layered, ministral, scanned, streamed, windowed
     from tests.targets.mxfp4 import Made
     from tests.targets.tiny import save
 
@@ -105,7 +105,7 @@ def write_family(name: str, folder: Path) -> Path:
     if family == "gpt-oss of mxfp4":
         model = Made(folder)
         return model.directory if name != family else model.file
-    modules = (convolved, gated, latent, layered, kimi, scanned, ministral, windowed)
+    modules = (convolved, gated, latent, layered, kimi, scanned, streamed, ministral, windowed)
     module = next(one for one in modules if family in one.FAMILIES)
     model = module.draw_model(family, 1)
     return (

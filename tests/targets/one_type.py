@@ -22,7 +22,8 @@ class OneType(Drawn):
         super().__init__(config, 0)
 
     def type(self, name: str) -> str:
-        plain = len(self.shapes[name]) == 1 or name.endswith("conv.weight") or "conv1d" in name or "gate_inp" in name
+        small = ("conv.weight", "conv1d", "gate_inp", "compressor_ape")
+        plain = len(self.shapes[name]) == 1 or any(part in name for part in small)
         return "F32" if plain else self.kind
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from spec_core import Target, load
-from tests.targets import convolved, gated, kimi, latent, layered, scanned, unwindowed, windowed
+from tests.targets import convolved, gated, kimi, latent, layered, scanned, streamed, unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, save
 
-MODULES = (windowed, convolved, layered, kimi, latent, gated, scanned, unwindowed)
+MODULES = (windowed, convolved, layered, kimi, latent, gated, scanned, streamed, unwindowed)
 FAMILIES = tuple(family for module in MODULES for family in module.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""

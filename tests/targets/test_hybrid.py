@@ -11,7 +11,7 @@ from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
 from tests.support.pairs import every_pair
-from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
+from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned, tiny_streamed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import finish_checked
 
@@ -22,6 +22,7 @@ SCANNED = ("granitehybrid", "falcon-h1", "nemotron_h_moe")
 KINDS = {
     "hybrid": tiny_hybrid,
     "kimi-linear": tiny_kimi,
+    "glm5-next": tiny_streamed,
     "lfm2": tiny_lfm2,
     "lfm2moe": lambda: tiny_lfm2(moe=True),
     **{family: lambda family=family: tiny_scanned(family) for family in SCANNED},

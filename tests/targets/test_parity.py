@@ -22,13 +22,15 @@ KIMI = "kimi-linear"
 """Its file has another eps in some norms than its directory: two sets of tensors."""
 LATENT = ("glm4moelite", "deepseek3")
 """Latents with rotation; of glm4moelite as of kimi-linear there are two sets of tensors."""
+STREAMED = "glm5_next"
+"""Residual streams, delta nets with bounded decays, and latents whose positions an index chooses."""
 GATED = ("muse_glimmer", "laguna")
 """Their attention has gates of its own. The file of laguna has another scale of cos and sin than its directory."""
 SHORT = ("lfm2", "lfm2moe")
 SCANNED = ("granite-hybrid", "granite-hybrid-dense", "falcon-h1", "nemotron-h", "nemotron-h-moe")
 WITHOUT_GGUF = ("olmo-hybrid", "lfm3")
 """Directories alone: llama.cpp does not know these."""
-ARCHS = (*DENSE, *HYBRID, KIMI, *LATENT, *GATED, *SHORT, *SCANNED)
+ARCHS = (*DENSE, *HYBRID, KIMI, STREAMED, *LATENT, *GATED, *SHORT, *SCANNED)
 MODELS = [f"{arch}/{file}" for arch in ARCHS for file in ("model-f32.gguf", "hf")]
 MODELS += [f"{arch}/hf" for arch in WITHOUT_GGUF]
 QUANTISED = {
@@ -103,7 +105,8 @@ def test_logits_of_every_position(case, length):
 def test_hidden_states_enter_the_block_of_their_index(case):
     """Index i enters block i, the number of layers has left the last, ``final`` is after the last norm.
 
-    Where hidden states are larger than logits, as logits are scaled, so is their rounding.
+    Where hidden states are larger than logits, as logits are scaled, so is their rounding. Of several residual streams
+    they are the mean.
     """
     if case.is_second:
         pytest.skip("there are no hidden states with the file's eps")
@@ -111,6 +114,7 @@ def test_hidden_states_enter_the_block_of_their_index(case):
     output = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
     expected = [case.tensors["hidden_37.embed"]]
     expected += [case.tensors[f"hidden_37.layer_{i}"] for i in range(layers)]
+    expected = [rows.mean(1) if rows.dim() == 3 else rows for rows in expected]
 
     scale = max(1.0, max(e.abs().max().item() for e in expected) / case.tensors["logits_37"].abs().max().item())
 
@@ -198,7 +202,25 @@ def test_a_file_and_a_directory_of_one_model_give_the_same_bits(arch, kernels):
     assert torch.equal(fresh(file.target, tokens).logits, fresh(directory.target, tokens).logits)
 
 
-@pytest.mark.parametrize("arch", (*HYBRID, KIMI, "olmo-hybrid", *SHORT, *SCANNED))
+@pytest.mark.parametrize("file", ["model-f32.gguf", "hf"])
+def test_residual_streams_are_those_of_the_reference(file, kernels, monkeypatch):
+    case, seen = Case(f"{STREAMED}/{file}", kernels, cache_dtype="float32"), {}
+    names = [f"streams.{i}" for i in range(case.target.info.layers + 1)]
+    run = case.target.executor.run
+
+    def run_with_streams(batch):
+        batch.taps = {*batch.taps, *names}
+        seen.update(run(batch))
+        return seen
+
+    monkeypatch.setattr(case.target.executor, "run", run_with_streams)
+    fresh(case.target, case.tokens("prompt_37"))
+    expected = [case.tensors["hidden_37.embed"], *(case.tensors[f"hidden_37.layer_{i}"] for i in range(len(names) - 1))]
+
+    assert max(largest(e.flatten(1), seen[name]) for name, e in zip(names, expected, strict=True)) <= case.bar(37)
+
+
+@pytest.mark.parametrize("arch", (*HYBRID, KIMI, STREAMED, "olmo-hybrid", *SHORT, *SCANNED))
 def test_recurrent_states_are_those_of_the_reference(arch, kernels):
     """Compare the last inputs of convolutions, and matrices, in the checkpoint's order of value heads.
 
@@ -220,7 +242,7 @@ def test_recurrent_states_are_those_of_the_reference(arch, kernels):
         assert largest(inputs.T, window) <= 1e-5 * inputs.abs().max()
 
 
-@pytest.mark.parametrize("arch", (KIMI, *LATENT))
+@pytest.mark.parametrize("arch", (KIMI, STREAMED, *LATENT))
 def test_latents_are_those_of_the_reference(arch, kernels):
     """After the numbers that all heads share, in which the first members of all pairs come first."""
     case = Case(f"{arch}/hf", kernels, cache_dtype="float32")
@@ -228,7 +250,19 @@ def test_latents_are_those_of_the_reference(arch, kernels):
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
     for block in sorted(set(range(case.target.info.layers)) - case.target.config.recurrent):
         keys, values = seq.slot.state.cache.read(case.target.config.layer_of(block), 37)
-        shared, latent = (case.tensors[f"state_37.layer_{block}.{name}"] for name in ("shared_key", "latent"))
+        names = [f"state_37.layer_{block}.{name}" for name in ("shared_key", "latent")]
+        parts = [case.tensors[name] for name in names if name in case.tensors]
 
-        assert largest(torch.cat([shared, latent], 1), keys[0]) <= case.bar(37)
-        assert torch.equal(keys[0, :, shared.shape[1] :], values[0])
+        assert largest(torch.cat(parts, 1), keys[0]) <= case.bar(37)
+        assert torch.equal(keys[0, :, -parts[-1].shape[1] :], values[0])
+
+
+def test_rows_of_an_index_are_those_of_the_reference(kernels):
+    """Keys, and scores within a pool."""
+    case = Case(f"{STREAMED}/hf", kernels, cache_dtype="float32")
+    seq, config = sequence(case.target, case.tokens("prompt_37")), case.target.config
+    forward(case.target, part(seq, 0, case.tokens("prompt_37")))
+    for block in sorted(config.indexing):
+        rows, _ = seq.slot.state.cache.read(config.index_layer(block), 37)
+
+        assert largest(case.tensors[f"state_37.layer_{block}.indexer"][:, :-1], rows[0]) <= case.bar(37)

@@ -101,6 +101,16 @@ NEWER = {
     "kimi-linear as transformers saves it": ("kimi-linear", {}),
     "kimi-linear of another epsilon": ("kimi-linear", {"rms_norm_eps": 1e-2}),
     "kimi-linear of dense blocks": ("kimi-linear", {"mlp_layer_types": ["dense"] * 3}),
+    "glm5_next as transformers saves it": ("glm5_next", {}),
+    "glm5_next of another epsilon": ("glm5_next", {"rms_norm_eps": 1e-2, "hc_eps": 1e-3}),
+    "glm5_next whose decays have no bound": ("glm5_next", {"linear_lower_bound": None}),
+    "glm5_next with an index of two blocks": (
+        "glm5_next",
+        {
+            "layer_types": ["full_attention", "full_attention", "linear_attention"],
+            "indexer_types": ["full", "shared", "full"],
+        },
+    ),
     "gemma4 of blocks with numbers of two digits": (
         "gemma4-e",
         {

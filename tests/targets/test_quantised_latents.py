@@ -1,4 +1,4 @@
-"""Files of Kimi Linear and DeepSeek with blocks: native kernels are near the reference, and drafts change no text."""
+"""Files of Kimi Linear, DeepSeek and GLM-5.3-Flash with blocks: near the reference, and drafts change no text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import attrs
 import pytest
 from spec_kernels import native
-from spec_kernels.model.shapes import DeltaShape, Experts, LatentShape
+from spec_kernels.model.shapes import DeltaShape, Experts, IndexShape, LatentShape, StreamShape
 from spec_targets.architectures.config import Config
 
 from spec_core import Run, load
@@ -76,7 +76,40 @@ ROTATED_KEYS: Keys = {key: value for key, value in KEYS.items() if key[:3] not i
     "attention.head_count_kv": 1,
     "attention.q_lora_rank": 256,
 }
-FILES = {"kimi-linear": (CONFIG, KEYS), "deepseek2": (ROTATED, ROTATED_KEYS)}
+STREAMED = attrs.evolve(
+    CONFIG,
+    arch="glm5-next",
+    head=256,
+    rotary_dim=0,
+    latent=LatentShape(rank=256, shared=0, plain=256, value=128, queries=256),
+    floor=-5.0,
+    index=IndexShape(heads=8, dim=32, pool=4, used=4),
+    indexing=frozenset({1}),
+    streams=StreamShape(count=4, eps=1e-6, rounds=20),
+    limits=(0.5,) * 3,
+    shared_limits=(0.5,) * 3,
+)
+STREAMED_KEYS: Keys = KEYS | {
+    "attention.key_length": 256,
+    "attention.key_length_mla": 256,
+    "attention.q_lora_rank": 256,
+    "rope.dimension_count": 0,
+    "kda.gate_lower_bound": -5.0,
+    "attention.indexer.head_count": 8,
+    "attention.indexer.key_length": 32,
+    "attention.indexer.kpool": 4,
+    "attention.indexer.top_k": 16,
+    "hyper_connection.count": 4,
+    "hyper_connection.epsilon": 1e-6,
+    "hyper_connection.sinkhorn_iterations": 20,
+    "swiglu_clamp_exp": [0.5] * 3,
+    "swiglu_clamp_shexp": [0.5] * 3,
+}
+FILES = {
+    "kimi-linear": (CONFIG, KEYS),
+    "deepseek2": (ROTATED, ROTATED_KEYS),
+    "glm5-next": (STREAMED, STREAMED_KEYS),
+}
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])

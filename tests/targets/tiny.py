@@ -28,6 +28,7 @@ NEWER = {
     "muse_glimmer": ("MuseGlimmerConfig", "MuseGlimmerForConditionalGeneration"),
     "lfm3": ("Lfm3Config", "Lfm3ForCausalLM"),
     "laguna": ("LagunaConfig", "LagunaForCausalLM"),
+    "glm5_next": ("Glm5NextConfig", "Glm5NextForConditionalGeneration"),
     "olmo-hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM"),
     "glm4moelite": ("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM"),
     **dict.fromkeys(
@@ -118,6 +119,18 @@ LATENT = {
     "eos_token_id": None,
     "rms_norm_eps": 1e-6,
 }
+STREAMED = {key: value for key, value in LATENT.items() if key != "num_local_experts"} | {
+    "qk_rope_head_dim": 0,
+    "q_lora_rank": 20,
+    "n_routed_experts": 6,
+    "n_shared_experts": 1,
+    "linear_conv_kernel_dim": 4,
+    "index_head_dim": 12,
+    "index_n_heads": 24,
+    "index_kpool": 4,
+    "index_topk": 16,
+    "swiglu_limit": 0.5,
+}
 SCANNED = {
     "num_hidden_layers": 3,
     "layer_types": ["mamba", "attention", "mamba"],
@@ -147,6 +160,7 @@ MORE: dict[str, dict[str, Any]] = {
     "lfm2": CONVOLVED | {"block_multiple_of": 16},
     "lfm2moe": CONVOLVED | FEW_EXPERTS,
     "kimi-linear": LATENT,
+    "glm5_next": STREAMED,
     "gemma4-e": LAYERED | SHARING | {"use_double_wide_mlp": True},
     "gemma4-k": LAYERED | KEYS_AS_VALUES,
     "gemma4-moe": LAYERED | FEW_OF_MANY,
@@ -176,6 +190,13 @@ TOWER = {
     "layer_types": ["full_attention"], "max_position_embeddings": 16, "pos_emb_height": 4, "pos_emb_width": 4,
 }  # fmt: skip
 """The vision tower of a model whose class has one; text does not use it."""
+TOWERS: dict[str, dict[str, Any]] = {
+    "muse_glimmer": TOWER,
+    "glm5_next": {
+        "depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 20, "out_hidden_size": 20, "patch_size": 2,
+        "image_size": 8, "projection_intermediate_size": 24,
+    },
+}  # fmt: skip
 LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3", "muse_glimmer")
 """Families that store norm weights less 1, those after gated delta nets excepted."""
 
@@ -194,7 +215,7 @@ def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedMod
     torch.manual_seed(seed)
     make_config, make = classes(arch)
     sizes = SIZES | MORE.get(arch, {}) | config
-    nested = {"text_config": sizes, "vision_config": TOWER} if arch == "muse_glimmer" else sizes
+    nested = {"text_config": sizes, "vision_config": TOWERS[arch]} if arch in TOWERS else sizes
     built = make(make_config(**nested, attn_implementation="eager")).eval()
     built.config._experts_implementation = "eager"
     for name, parameter in built.named_parameters():

@@ -23,6 +23,14 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
     for op in model.ops:
+        if isinstance(op, ops.StreamWeights | ops.StreamSum | ops.StreamMix):
+            return "hyper-connections, which mix several residual streams, have no GPU kernel"
+        if isinstance(op, ops.SparseIndex) or (isinstance(op, ops.Attend) and op.pools is not None):
+            return "a sparse index has no GPU kernel"
+        if isinstance(op, ops.GLU | ops.Mixture) and op.limit:
+            return "gated units with a limit have no GPU kernel"
+        if isinstance(op, ops.Delta) and op.floor:
+            return "gated delta nets with a lowest decay have no GPU kernel"
         if isinstance(op, ops.Attend) and (tile := tile_of(op.shape, dtype))[1] > (most := tile[0]):
             return f"{op.shape.group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
         if isinstance(op, ops.Attend) and op.anchored:

@@ -34,8 +34,10 @@ def softplus(x: Tensor) -> Tensor:
     return rowwise(lambda rows: torch.ops.aten.softplus.out(rows, out=rows), x.clone())
 
 
-def glu(act: Activation, gate: Tensor, up: Tensor) -> Tensor:
-    """act(gate) · up; the formulas are those of ``Activation``."""
+def glu(act: Activation, gate: Tensor, up: Tensor, limit: float = 0.0) -> Tensor:
+    """act(gate) · up; the formulas are those of ``Activation``. limit: see ``GLU``."""
+    if limit:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     if act == "gelu":
         return gelu(gate) * up
     if act == "clamped":

@@ -24,6 +24,7 @@ def attention(
     sinks: Tensor | None = None,
     anchor: int | None = None,
     first: int = 0,
+    seen: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
@@ -31,10 +32,14 @@ def attention(
     value    last: every row attends to positions up to this one instead; a window still ends at its own position
     anchor: the position at which all windows end instead
     first: the position of the first key, a multiple of PLACES; no row attends to earlier ones
+    seen: bool [n, T], the positions of each row that it attends to; None: all
     returns [n, H, Dv]
     """
     rest = shape, last, sinks, anchor, first
-    tiles = [_tile(q[i : i + TILE], keys, values, start + i, *rest) for i in range(0, len(q), TILE)]
+    tiles = [
+        _tile(q[i : i + TILE], keys, values, start + i, *rest, None if seen is None else seen[i : i + TILE])
+        for i in range(0, len(q), TILE)
+    ]
     return torch.cat(tiles) if tiles else q.new_empty(0, q.shape[1], values.shape[-1])
 
 
@@ -48,6 +53,7 @@ def _tile(
     sinks: Tensor | None,
     anchor: int | None,
     first: int,
+    seen: Tensor | None,
 ) -> Tensor:
     """Attention of TILE rows or fewer, PLACES scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), values.shape
@@ -56,12 +62,16 @@ def _tile(
     own = torch.arange(start, start + TILE, device=q.device).repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]
     most_seen = own if last is None else torch.full_like(own, last)
     ends = own if anchor is None else anchor
+    if seen is not None:
+        seen = F.pad(seen, (0, PLACES, 0, TILE - n), value=True).repeat_interleave(shape.group, 0)
     scores = []
     for i in range(first, end, PLACES):
         piece = _piece(keys, i - first, end - first)
         places = torch.arange(i, i + PLACES, device=q.device)
         before = (places <= ends - shape.window) & (places >= shape.lead) if shape.window else False
         hidden = (places > most_seen) | before
+        if seen is not None:
+            hidden = hidden | ~seen[:, i - first : i - first + PLACES]
         scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
     sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)

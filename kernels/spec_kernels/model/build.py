@@ -12,7 +12,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spec_kernels.model.deferred import number_of
 from spec_kernels.model.ops import (
     GLU,
     Activation,
@@ -254,11 +253,12 @@ class Builder:
         residual: bool = True,
         x: str = "h",
         gated: bool = True,
+        limit: float = 0.0,
     ) -> Iterator[Op]:
         """x + down(act(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that.
 
         fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``. x: the
-        input, where it is not ``h``. gated: False: ``up`` takes the place of ``gate``.
+        input, where it is not ``h``. gated: False: ``up`` takes the place of ``gate``. limit: see ``GLU``.
         """
         width = self.shape.width
         if fused:
@@ -268,7 +268,7 @@ class Builder:
             names = ("gate", "up") if gated else ("up",)
             weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in names)
         yield Linear(x, ("up_gate", "up")[-len(weights) :], weights, (None,) * len(weights))
-        yield GLU("up_gate" if gated else "up", "up", "f", act)
+        yield GLU("up_gate" if gated else "up", "up", "f", act, limit)
         if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")
         yield self.onto("f", f"ffn_down{suffix}", (width, ff), residual)
@@ -285,12 +285,14 @@ class Builder:
         residual: bool = True,
         gated: bool = True,
         latent: int = 0,
+        limits: tuple[float, float] = (0.0, 0.0),
     ) -> Iterator[Op]:
         """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
         shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases. router: the value
         that the router reads. residual: False: the result is ``h``, and ``x`` stays. gated: False: no expert has a
         gate. latent: width of a projection that the chosen experts read, and whose sum is projected back; 0: none.
+        limits: of the chosen experts and of the shared one, see ``GLU``.
         """
         routers = [self._wide("ffn_gate_inp.weight", experts.count)]
         if shared_gate:
@@ -305,15 +307,16 @@ class Builder:
         added = self._expert_biases(experts.count, ff) if biases else None
         factors = self.vector("ffn_down_exps.scale", experts.count) if self.has("ffn_down_exps.scale") else None
         out, add = ("x", "x") if residual else ("sum" if shared_ff else "h", None)
+        parts = experts, bias, gate, up, down, act, added, factors, limits[0]
         if latent:
             yield self.linear("h", "latent", "ffn_latent_down", (latent, width))
-            yield Mixture("latent", "scores", "latent", None, experts, bias, gate, up, down, act, added, factors)
+            yield Mixture("latent", "scores", "latent", None, *parts)
             yield self.linear("latent", out, "ffn_latent_up", (width, latent), add)
         else:
-            yield Mixture("h", "scores", out, add, experts, bias, gate, up, down, act, added, factors)
+            yield Mixture("h", "scores", out, add, *parts)
         if shared_ff:
             by = "share" if shared_gate else None
-            yield from self.mlp(shared_ff, "_shexp", by, act, residual=residual, gated=gated)
+            yield from self.mlp(shared_ff, "_shexp", by, act, residual=residual, gated=gated, limit=limits[1])
             if not residual:
                 yield Add("sum", "h", "h")
 
@@ -327,17 +330,16 @@ class Builder:
         both = "ffn_gate_up_exps.weight"
         if not gated:
             return None, self.matrix("ffn_up_exps.weight", (count, ff, width))
-        if not self.has(both):
+        if self.has(both):
+            self.declare(both, (count, 2 * ff, width))
+            gate, up = (self.weight(both, rows) for rows in torch.arange(2 * ff).chunk(2))
+        else:
             gate, up = (self.matrix(f"ffn_{name}_exps.weight", (count, ff, width)) for name in ("gate", "up"))
-            return gate, up
-        self.declare(both, (count, 2 * ff, width))
-        gate, up = (self.weight(both, rows) for rows in torch.arange(2 * ff).chunk(2))
         return gate, up
 
     def _expert_biases(self, count: int, ff: int) -> tuple[Tensor, Tensor, Tensor]:
-        widths = {"gate": ff, "up": ff, "down": self.shape.width}
-        gate, up, down = (self.read(f"ffn_{name}_exps.bias", (count, n)) for name, n in widths.items())
-        return gate, up, down
+        gate, up = (self.read(f"ffn_{name}_exps.bias", (count, ff)) for name in ("gate", "up"))
+        return gate, up, self.read("ffn_down_exps.bias", (count, self.shape.width))
 
     # pieces
 
@@ -381,10 +383,6 @@ class Builder:
     def vector(self, name: str, size: int) -> Tensor:
         """float32 [size]"""
         return self.read(name, (size,))
-
-    def number(self, name: str) -> float:
-        """The value of a tensor of one number."""
-        return number_of(self.vector(name, 1))
 
     def read_squeezed(self, name: str, shape: Shape) -> Tensor:
         """A small tensor, float32, which a file may store with more dimensions of 1."""

@@ -11,10 +11,11 @@ from spec_kernels.model.ops import Concat, Delta, Gate, Linear, Op
 from spec_kernels.model.shapes import DeltaShape
 
 
-def channel_delta(b: Builder, shape: DeltaShape, eps: float) -> Iterator[Op]:
+def channel_delta(b: Builder, shape: DeltaShape, eps: float, floor: float = 0.0, residual: bool = True) -> Iterator[Op]:
     """x + out(norm(delta(q, k, v)) · sigmoid(gate)), where decays and the gate are products of two narrow matrices.
 
     A head has one rate and all of its channels a bias ``ssm_dt`` of their own. eps: of the unit length of q and k.
+    floor: see ``Delta``. residual: False: the result is ``h``, and ``x`` stays.
     """
     width, narrow = b.shape.width, shape.key_dim
     widths = {"q": shape.key_width, "k": shape.key_width, "v": shape.value_width}
@@ -35,7 +36,8 @@ def channel_delta(b: Builder, shape: DeltaShape, eps: float) -> Iterator[Op]:
         dt=b.vector("ssm_dt.bias", shape.decays),
         layer=b.layer,
         eps=eps,
+        floor=floor,
     )
     yield b.norm("o", "o", "ssm_norm.weight", shape.value_dim)
     yield Gate("o", "gate", "o", "sigmoid")
-    yield b.linear("o", "x", "attn_output", (width, shape.value_width), add="x")
+    yield b.onto("o", "attn_output", (width, shape.value_width), residual)

@@ -21,11 +21,12 @@ def mixture(
     act: Activation = "silu",
     biases: tuple[Tensor, ...] | None = None,
     factors: Tensor | None = None,
+    limit: float = 0.0,
 ) -> Tensor:
     """Σ weight_e · down_e(act(gate_e x) · up_e x).
 
     x: [R, D]    scores: [R, E]    matrices: gate, or None for up in its place, and up [E, D, F], down [E, F, D]
-    biases: [E, F], [E, F] and [E, D]    factors: [E] of the weights
+    biases: [E, F], [E, F] and [E, D]    factors: [E] of the weights    limit: see ``GLU``
     """
     gate, up, down = matrices
     weights, chosen = chosen_of(scores, shape, bias)
@@ -36,7 +37,7 @@ def mixture(
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         inputs = x[rows]
         risen = _answer(inputs, up, biases, 1, expert)
-        inner = glu(act, risen if gate is None else _answer(inputs, gate, biases, 0, expert), risen)
+        inner = glu(act, risen if gate is None else _answer(inputs, gate, biases, 0, expert), risen, limit)
         answer = _answer(inner, down, biases, 2, expert)
         total[rows] += answer.float() * weights[rows, places, None]
     return total.to(x.dtype)

@@ -3,7 +3,7 @@
 A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
 number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``, ``Scan``,
-``ShortConv``, ``BlockConv``.
+``ShortConv``, ``BlockConv``, ``SparseIndex``.
 
 Length: one list of all operations, which the page about architectures shows as one table.
 """
@@ -17,7 +17,16 @@ from typing import Literal
 from torch import Tensor
 
 from spec_kernels.model.rotary import RotaryTable
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape, ScanShape
+from spec_kernels.model.shapes import (
+    ConvShape,
+    DeltaShape,
+    Experts,
+    HeadShape,
+    IndexShape,
+    RecurrentShape,
+    ScanShape,
+    StreamShape,
+)
 
 Rows = Literal["logits", "final"]
 Activation = Literal["silu", "gelu", "clamped", "relu"]
@@ -75,7 +84,7 @@ class Norm:
     """out = x / sqrt(mean(x²) + eps) · weight, over pieces of the weight's width: a row, or each head of it.
 
     groups: equal parts of the weight; each has a mean of its own. centred: the mean of a piece is subtracted from it
-    before (LayerNorm).
+    before (LayerNorm). bias: float32 of the weight's width, added to a centred row, or None.
     """
 
     x: str
@@ -84,6 +93,7 @@ class Norm:
     eps: float
     groups: int = 1
     centred: bool = False
+    bias: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +122,16 @@ class HeadLinear:
 
 @dataclass(frozen=True, eq=False)
 class GLU:
-    """out = act(gate) · up, see ``Activation``."""
+    """out = act(gate) · up, see ``Activation``.
+
+    limit: of silu: gate is at most this, and up between -limit and limit, before; 0: no limit.
+    """
 
     gate: str
     up: str
     out: str
     act: Activation = "silu"
+    limit: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +250,8 @@ class Attend:
     causal: False lets the rows of one sequence in a batch attend to each other in both directions.
     sinks: float32 [H], a score of each head that takes part in its softmax and has no value, or None.
     anchored: windows end at the first row of a sequence in a batch, for all of its rows.
+    pools: rows of ``SparseIndex`` with pools of ``pool`` positions: a row attends to the positions of its pools, and to
+    those after its last whole pool; None: to all.
     """
 
     q: str
@@ -245,6 +261,27 @@ class Attend:
     causal: bool = True
     sinks: Tensor | None = None
     anchored: bool = False
+    pools: str | None = None
+    pool: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparseIndex:
+    """out = numbers of the ``used`` pools that score highest, ascending, then -1 (DeepSeek sparse attention, pooled).
+
+    A pool is ``pool`` neighbouring positions of the row's own path. Only whole ones up to the row itself count; among
+    equals the first counts. Rows of ``layer`` in the cache are [k | s], and in each number the key of a pool is
+    Σ softmax(s + base) k over its positions. Its score is Σ weight_h · max(q_h · key, 0) over heads.
+
+    q: heads side by side    weights: [R, heads]    base: float32 [pool, dim]    out: [R, used]
+    """
+
+    q: str
+    weights: str
+    out: str
+    shape: IndexShape
+    base: Tensor
+    layer: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +289,8 @@ class Delta:
     """The gated delta rule after a causal convolution (Yang et al., 2412.06464; as in Qwen3-Next).
 
     q, k, v = silu(conv(qkv)) with q and k of unit length, q scaled by 1 / sqrt(Dk);
-    g = rate · softplus(alpha + dt), b = strength · sigmoid(beta);
+    g = rate · softplus(alpha + dt), or floor · sigmoid(-rate · (alpha + dt)) where ``floor`` is below 0;
+    b = strength · sigmoid(beta);
     S = exp(g) S + k dᵀ with d = b (v - (exp(g) S)ᵀ k); out = Sᵀ q.
 
     conv: float32 [W, C], the current input's weight last    eps: of the unit length
@@ -271,6 +309,48 @@ class Delta:
     layer: int
     eps: float = 1e-6
     strength: float = 1.0
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class StreamWeights:
+    """out = [pre | post | mix] of n streams, from x = [a | b | C] of n, n and n² numbers (mHC, 2512.24880).
+
+    pre = sigmoid(scale₀ · a + base) + eps, post = 2 · sigmoid(scale₁ · b + base), mix = softmax of each row of
+    scale₂ · C + base, + eps; then columns of mix, and ``rounds`` - 1 times its rows and its columns, are divided by
+    their sums + eps (Sinkhorn), so that rows and columns add up to 1.
+
+    base: float32 [2 n + n²]    scale: float32 [3]
+    """
+
+    x: str
+    out: str
+    shape: StreamShape
+    base: Tensor
+    scale: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSum:
+    """out = Σ w_i · stream i of x, whose ``count`` streams lie side by side.
+
+    weights: rows that begin with the weights of the streams; None: 1 / count of each.
+    """
+
+    x: str
+    weights: str | None
+    out: str
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class StreamMix:
+    """stream i of x = post_i · y + Σ_j mix[j, i] · stream j of x, in place. weights: rows of ``StreamWeights``."""
+
+    x: str
+    y: str
+    weights: str
+    count: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,6 +400,7 @@ class Mixture:
     bias: float32 [E] for the choice of experts only, not for their weights, or None
     factors: float32 [E] of the weights of experts, after they are normalised, or None
     gate, up: [F, D] per expert    down: [D, F]    biases: float32 [E, F], [E, F] and [E, D] of the three, or None
+    limit: see ``GLU``
     """
 
     x: str
@@ -334,6 +415,7 @@ class Mixture:
     act: Activation = "silu"
     biases: tuple[Tensor, Tensor, Tensor] | None = None
     factors: Tensor | None = None
+    limit: float = 0.0
 
     @property
     def inputs(self) -> tuple[Weight, ...]:
@@ -379,7 +461,8 @@ RecurrentOp = Delta | Scan | ShortConv
 """Operations that keep a state of each sequence."""
 Op = (
     Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | AddRelative | Scale | SoftCap | Concat | Columns
-    | AddRows | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
+    | AddRows | BlockConv | Rotate | Store | SparseIndex | Attend | RecurrentOp | StreamWeights | StreamSum | StreamMix
+    | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
 

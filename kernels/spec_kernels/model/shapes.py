@@ -79,6 +79,37 @@ class LatentShape:
 
 
 @dataclass(frozen=True)
+class IndexShape:
+    """A sparse index: ``heads`` queries of ``dim`` numbers score pools of ``pool`` neighbouring positions, and
+    attention reads the ``used`` best. eps: of the norm of index keys."""
+
+    heads: int
+    dim: int
+    pool: int
+    used: int
+    eps: float = 1e-6
+
+    @property
+    def stored(self) -> HeadShape:
+        """Rows in the cache: an index key, and then the scores of its numbers within a pool."""
+        return HeadShape(1, 1, 2 * self.dim, 0, 1.0, latent=self.dim)
+
+
+@dataclass(frozen=True)
+class StreamShape:
+    """Hyper-connections: ``count`` residual streams. eps, rounds: see ``StreamWeights``."""
+
+    count: int
+    eps: float
+    rounds: int
+
+    @property
+    def weights(self) -> int:
+        """Numbers that a layer computes for its streams: two of each, and a square matrix."""
+        return (2 + self.count) * self.count
+
+
+@dataclass(frozen=True)
 class Experts:
     """Choice of experts. sigmoid: by sigmoid scores with a bias, else softmax. groups: see ``route_sigmoid``."""
 

@@ -109,6 +109,7 @@ class Sizes:
         if op.add is not None:
             self.wide(name, op.add, width)
         inner = op.inputs[0].n
+        check_limit(name, op)
         if op.gate is None:
             need(name, "the biases without a gate", op.biases, None)
         for weight, shape in (*((weight, (inner, width)) for weight in op.inputs), (op.down, (width, inner))):
@@ -143,11 +144,15 @@ class Sizes:
         pieces(name, "the width of the weight", len(op.weight), op.groups)
         if op.groups > 1 or op.centred:
             need(name, "the width of the weight", len(op.weight), width)
+        if op.bias is not None:
+            need(name, "a centred row, to which a bias is added,", op.centred, True)
+            need(name, "the shape of the bias", vector_shape(op.bias), (width,))
         self.widths[op.out] = width
 
     def glu(self, op: ops.GLU) -> None:
         width = self.read(f"GLU of {op.gate!r}", op.gate)
         self.wide(f"GLU of {op.gate!r}", op.up, width)
+        check_limit(f"GLU of {op.gate!r}", op)
         self.widths[op.out] = width
 
     def add(self, op: ops.Add) -> None:
@@ -235,7 +240,23 @@ class Sizes:
             need(name, "the shape of the sinks", vector_shape(op.sinks), (shape.heads,))
         if not 0 <= shape.cap < math.inf:
             raise ValueError(f"{name}: the cap of scores is {shape.cap}, 0 or more is needed")
+        if op.pools is not None:
+            self.read(name, op.pools)
+            plain = not (shape.window or shape.cap or op.anchored) and op.causal
+            need(name, "pools of positions, without a window, a cap or rows that see later ones,", plain, True)
+            if op.pool < 1:
+                raise ValueError(f"{name}: pools of {op.pool} positions, min 1")
         self.widths[op.out] = shape.out_width
+
+    def sparseindex(self, op: ops.SparseIndex) -> None:
+        name, s = f"SparseIndex of {op.q!r}", op.shape
+        if min(s.heads, s.dim, s.pool, s.used) < 1:
+            raise ValueError(f"{name}: {s.heads} heads of {s.dim} choose {s.used} pools of {s.pool}, min 1 of each")
+        self._check_cache(name, s.stored, op.layer)
+        self.wide(name, op.q, s.heads * s.dim)
+        self.wide(name, op.weights, s.heads)
+        need(name, "the shape of the base", tuple(op.base.shape), (s.pool, s.dim))
+        self.widths[op.out] = s.used
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
         """Check that keys and values have the shape that the layer has in the cache."""
@@ -261,9 +282,35 @@ class Sizes:
         self.wide(name, op.alpha, s.decays)
         if not 0 < op.strength <= 2:
             raise ValueError(f"{name}: the strength is {op.strength}, above 2 a state grows without bounds")
+        if not -math.inf < op.floor <= 0:
+            raise ValueError(f"{name}: the lowest logarithm of a decay is {op.floor}, 0 or less is needed")
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
             need(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
         self.widths[op.out] = s.value_width
+
+    # streams
+
+    def streamweights(self, op: ops.StreamWeights) -> None:
+        name, s = f"StreamWeights of {op.x!r}", op.shape
+        if s.count < 1 or s.rounds < 1 or not 0 <= s.eps < math.inf:
+            raise ValueError(f"{name}: {s.count} streams, {s.rounds} rounds, eps {s.eps}; needed are 1 or more of each")
+        self.wide(name, op.x, s.weights)
+        need(name, "the shape of the base", vector_shape(op.base), (s.weights,))
+        need(name, "the shape of the scale", vector_shape(op.scale), (3,))
+        self.widths[op.out] = s.weights
+
+    def streamsum(self, op: ops.StreamSum) -> None:
+        name, width = f"StreamSum of {op.x!r}", self.read(f"StreamSum of {op.x!r}", op.x)
+        pieces(name, f"the width of {op.x!r}", width, op.count)
+        if op.weights is not None and self.read(name, op.weights) < op.count:
+            raise ValueError(f"{name}: {op.weights!r} has {self.widths[op.weights]} weights for {op.count} streams")
+        self.widths[op.out] = width // op.count
+
+    def streammix(self, op: ops.StreamMix) -> None:
+        name, width = f"StreamMix of {op.x!r}", self.read(f"StreamMix of {op.x!r}", op.x)
+        pieces(name, f"the width of {op.x!r}", width, op.count)
+        self.wide(name, op.y, width // op.count)
+        self.wide(name, op.weights, (2 + op.count) * op.count)
 
     def scan(self, op: ops.Scan) -> None:
         name, s = f"Scan of {op.qkv!r}", op.shape
@@ -294,6 +341,14 @@ class Sizes:
 def one(name: str, weight: Weight) -> None:
     """Check that a product or table has a single matrix."""
     need(name, f"the number of matrices of {weight.name!r}", weight.count, 1)
+
+
+def check_limit(name: str, op: ops.GLU | ops.Mixture) -> None:
+    """Check the limit of gate and up, which silu alone has."""
+    if not 0 <= op.limit < math.inf:
+        raise ValueError(f"{name}: the limit of gate and up is {op.limit}, 0 or more is needed")
+    if op.limit:
+        need(name, "the activation with a limit", op.act, "silu")
 
 
 def pieces(name: str, what: str, whole: int, piece: int) -> None:

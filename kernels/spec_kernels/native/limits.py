@@ -7,6 +7,8 @@ from spec_kernels.model.ops import Model
 
 MAX_HEAD, MAX_TAPS, MAX_CHOSEN, MAX_CLUSTERS = 576, 16, 64, 256
 """Max width of an attention head and of a convolution, and max experts and clusters of a row."""
+MAX_STREAMS, MAX_POOL = 16, 64
+"""Max residual streams, and max positions of a pool of an index."""
 MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""
 
@@ -42,6 +44,10 @@ def check(model: Model) -> None:
                 within("the groups of experts", op.experts.groups, MAX_CHOSEN)
             case ops.Clusters():
                 within("the clusters of a row", op.used, MAX_CLUSTERS)
+            case ops.StreamWeights() | ops.StreamSum() | ops.StreamMix():
+                within("the streams", op.shape.count if isinstance(op, ops.StreamWeights) else op.count, MAX_STREAMS)
+            case ops.SparseIndex():
+                within("the positions of a pool", op.shape.pool, MAX_POOL)
             case ops.Concat():
                 within("the values that are joined", len(op.xs), MAX_INPUTS)
 

@@ -22,8 +22,8 @@ from spec_kernels.native.native_cache import CacheShape
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
-ACTIVATIONS = ("silu", "gelu", "clamped", "relu")
-"""Activations in the order of ``enum spec_glu``."""
+ACTIVATIONS = ("silu", "gelu", "clamped", "relu", "limited")
+"""Activations in the order of ``enum spec_glu``; the last is silu with a limit."""
 FUNCTIONS = ("exp", "sigmoid", "silu", "softplus", "tanh", "identity")
 """Functions in the order of ``enum spec_function``."""
 
@@ -124,7 +124,8 @@ class Lowering:
             return 1
         if dim == width:
             x = self.index_of(op.x)
-            self.program.norm(x, self.value_index(op.out, width), weight, width, op.eps, op.groups, op.centred)
+            how = (op.eps, op.groups, op.centred, self.vector(op.bias))
+            self.program.norm(x, self.value_index(op.out, width), weight, width, *how)
             return 0
         if op.x != op.out:
             raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
@@ -146,6 +147,7 @@ class Lowering:
         gated = bool(after) and self._gates(after[0], op.out, op.shape.out_width, "sigmoid")
         gate = self.index_of(after[0].gate) if gated else -1
         s, q = op.shape, self.index_of(op.q)
+        pools = -1 if op.pools is None else self.index_of(op.pools)
         out = self.value_index(op.out, s.out_width)
         numbers = (
             op.layer,
@@ -159,9 +161,29 @@ class Lowering:
             s.cap,
             self.vector(op.sinks),
             op.anchored,
+            pools,
+            op.pool,
         )
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
+
+    def sparseindex(self, op: ops.SparseIndex, after: list[Any]) -> None:
+        q, weights, s = self.index_of(op.q), self.index_of(op.weights), op.shape
+        sizes = (op.layer, s.heads, s.dim, s.pool, s.used, self.vector(op.base))
+        self.program.choose_pools(q, weights, self.value_index(op.out, s.used), *sizes)
+
+    def streamweights(self, op: ops.StreamWeights, after: list[Any]) -> None:
+        x, s, vectors = self.index_of(op.x), op.shape, (self.vector(op.base), self.vector(op.scale))
+        self.program.stream_weights(x, self.value_index(op.out, s.weights), s.count, s.eps, s.rounds, *vectors)
+
+    def streamsum(self, op: ops.StreamSum, after: list[Any]) -> None:
+        x, width = self.index_of(op.x), self.width(op.x) // op.count
+        weights = -1 if op.weights is None else self.index_of(op.weights)
+        self.program.stream_sum(x, weights, self.value_index(op.out, width), op.count, width)
+
+    def streammix(self, op: ops.StreamMix, after: list[Any]) -> None:
+        width, y, weights = self.width(op.x) // op.count, self.index_of(op.y), self.index_of(op.weights)
+        self.program.stream_mix(self._index_to_change(op.x), y, weights, op.count, width)
 
     def _gates(self, op: Any, name: str, width: int, by: str) -> bool:
         """Whether an operation gates a value in place, element by element."""
@@ -180,7 +202,7 @@ class Lowering:
             at = self.value_index(out, tiles.n) if bound is None else bound
             parts.setdefault(self.activation_bits(tiles), []).append((tiles.handle, at, self.vector(bias)))
         for bits, some in parts.items():
-            self.program.linear(self.qrows(op.x, bits), tuple(some), add, False, 0)
+            self.program.linear(self.qrows(op.x, bits), tuple(some), add, False, 0, 0.0)
         return 0
 
     def headlinear(self, op: ops.HeadLinear, after: list[Any]) -> None:
@@ -202,14 +224,15 @@ class Lowering:
         return value
 
     def _pair(self, op: ops.Linear, glu: ops.GLU) -> int:
-        tiles, by = self.arena[op.weights], ACTIVATIONS.index(glu.act)
+        tiles, by = self.arena[op.weights], activation(glu)
         qrows = self.qrows(op.x, self.activation_bits(tiles))
-        self.program.linear(qrows, ((tiles.handle, self.value_index(glu.out, op.weights[0].n), 0),), -1, True, by)
+        part = tiles.handle, self.value_index(glu.out, op.weights[0].n), 0
+        self.program.linear(qrows, (part,), -1, True, by, glu.limit)
         return 1
 
     def glu(self, op: ops.GLU, after: list[Any]) -> None:
         gate, up, width = self.index_of(op.gate), self.index_of(op.up), self.width(op.up)
-        self.program.glu(gate, up, self.value_index(op.out, width), width, ACTIVATIONS.index(op.act))
+        self.program.glu(gate, up, self.value_index(op.out, width), width, activation(op), op.limit)
 
     def add(self, op: ops.Add, after: list[Any]) -> None:
         first, second = (op.y, op.x) if op.out == op.y else (op.x, op.y)  # C copies the first to ``out``
@@ -259,10 +282,10 @@ class Lowering:
 
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         beta, alpha = self.index_of(op.beta), self.index_of(op.alpha)
-        self._recur(op, None, alpha, beta, (op.eps, op.shape.key_dim**-0.5, op.strength), None)
+        self._recur(op, None, alpha, beta, (op.eps, op.shape.key_dim**-0.5, op.strength, op.floor), None)
 
     def scan(self, op: ops.Scan, after: list[Any]) -> None:
-        self._recur(op, op.bias, self.index_of(op.step), -1, (0.0, 0.0, 1.0), op.skip)
+        self._recur(op, op.bias, self.index_of(op.step), -1, (0.0, 0.0, 1.0, 0.0), op.skip)
 
     def _recur(
         self,
@@ -270,10 +293,11 @@ class Lowering:
         bias: Tensor | None,
         alpha: int,
         beta: int,
-        unit: tuple[float, float, float],
+        unit: tuple[float, float, float, float],
         skip: Tensor | None,
     ) -> None:
-        """A convolution and the recurrence after it. unit: eps of unit lengths, the scale of q, the factor of beta."""
+        """A convolution and the recurrence after it. unit: eps of unit lengths, the scale of q, the factor of beta,
+        the lowest logarithm of a decay."""
         s, p, x = op.shape, self.program, self.index_of(op.qkv)
         mixed = self.value_index("delta.qkv", s.channels)
         rates = self.value_index("delta.rates", s.decays + s.value_heads)
@@ -295,10 +319,10 @@ class Lowering:
         vectors = self.vector(op.bias), self.vector(op.factors)
         router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, *vectors)
         stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
-        out, act = self.value_index(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
+        out, act = self.value_index(op.out, self.width(op.x)), activation(op)
         biases = tuple(self.vector(in_tiles(bias)) for bias in op.biases or ()) or (0, 0, 0)
         bits = self.activation_bits(up), self.activation_bits(down)
-        self.program.mixture(x, scores, add, out, *bits, *stacks, router, act, biases, op.gate is not None)
+        self.program.mixture(x, scores, add, out, *bits, *stacks, router, act, biases, op.gate is not None, op.limit)
 
     def clusters(self, op: ops.Clusters, after: list[Any]) -> None:
         tiles, scores = self.arena[(op.weight,)], self.index_of(op.scores)
@@ -315,6 +339,11 @@ class Lowering:
         self.program.tap(self.index_of(op.x), len(self.taps))
         self.taps.append(op.name)
         self.widths.append(self.width(op.x))
+
+
+def activation(op: ops.GLU | ops.Mixture) -> int:
+    """Number of an activation in ``enum spec_glu``."""
+    return ACTIVATIONS.index("limited" if op.limit else op.act)
 
 
 def in_tiles(rows: Tensor) -> Tensor:

@@ -172,16 +172,18 @@ static PyObject *input(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, out, address of the weight [width], width, eps, groups of a row, whether the mean is subtracted */
+/* x, out, address of the weight [width], width, eps, groups of a row, whether the mean is subtracted, address of the
+   bias [width] or 0 */
 static PyObject *norm(PyObject *self, PyObject *args) {
     int x, out, width, groups, centred;
-    unsigned long long weight;
-    float eps, *vector;
-    if (!PyArg_ParseTuple(args, "iiKifip", &x, &out, &weight, &width, &eps, &groups, &centred)) return NULL;
+    unsigned long long weight, bias;
+    float eps, *vector, *vector2;
+    if (!PyArg_ParseTuple(args, "iiKifipK", &x, &out, &weight, &width, &eps, &groups, &centred, &bias)) return NULL;
     if (!copy_floats(program_of(self), weight, width, &vector)) return NULL;
+    if (!copy_floats(program_of(self), bias, width, &vector2)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_NORM);
     if (op) op->x = x, op->out = out, op->width = width, op->vector = vector, op->eps = eps;
-    if (op) op->heads = groups, op->index = centred;
+    if (op) op->heads = groups, op->index = centred, op->vector2 = vector2;
     return none_or_error(op);
 }
 
@@ -235,12 +237,13 @@ static PyObject *multiply(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* gate, up, out, width, enum spec_glu */
+/* gate, up, out, width, enum spec_glu, limit */
 static PyObject *glu(PyObject *self, PyObject *args) {
     int x, y, out, width, by;
-    if (!PyArg_ParseTuple(args, "iiiii", &x, &y, &out, &width, &by)) return NULL;
+    float limit;
+    if (!PyArg_ParseTuple(args, "iiiiif", &x, &y, &out, &width, &by, &limit)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_GLU);
-    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->glu = by;
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->glu = by, op->limit = limit;
     return none_or_error(op);
 }
 
@@ -364,14 +367,15 @@ static PyObject *tap(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired, enum spec_glu of pairs */
+/* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired, enum spec_glu of pairs, limit */
 static PyObject *linear(PyObject *self, PyObject *args) {
     int from, add, paired, by;
+    float limit;
     PyObject *parts;
-    if (!PyArg_ParseTuple(args, "iO!ipi", &from, &PyTuple_Type, &parts, &add, &paired, &by)) return NULL;
+    if (!PyArg_ParseTuple(args, "iO!ipif", &from, &PyTuple_Type, &parts, &add, &paired, &by, &limit)) return NULL;
     int count = (int)PyTuple_Size(parts);
     if (count > SPEC_PARTS) return PyErr_Format(PyExc_ValueError, "more than %d matrices", SPEC_PARTS);
-    spec_op made = {.kind = SPEC_LINEAR, .parts = count};
+    spec_op made = {.kind = SPEC_LINEAR, .parts = count, .limit = limit};
     for (int i = 0; i < count; i++) {
         PyObject *weight;
         unsigned long long bias;
@@ -399,13 +403,13 @@ static PyObject *head_linear(PyObject *self, PyObject *args) {
 }
 
 /* q, gate or -1, out, layer, heads, kv_heads, dim, window, lead, scale, causal, cap or 0, address of the sinks or 0,
-   anchored */
+   anchored, pools or -1, positions of a pool */
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
     unsigned long long sinks;
-    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKp", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
-                          &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap, &sinks,
-                          &made.index))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiifpfKpii", &made.x, &made.y, &made.out, &made.layer, &made.heads,
+                          &made.kv_heads, &made.dim, &made.window, &made.lead, &made.scale, &made.causal, &made.cap,
+                          &sinks, &made.index, &made.xs[0], &made.parts))
         return NULL;
     if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
     spec_memory *m = &program_of(self)->memory;
@@ -413,6 +417,51 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     if (m->shapes[SPEC_SHAPE * made.layer + 3] && reach > m->reach) m->reach = reach;
     spec_op *op = spec_add_op(program_of(self), SPEC_ATTEND);
     if (op) *op = made;
+    return none_or_error(op);
+}
+
+/* queries, weights, out, layer, heads, dim, positions of a pool, pools chosen, address of the base [pool, dim] */
+static PyObject *choose_pools(PyObject *self, PyObject *args) {
+    spec_op made = {.kind = SPEC_INDEX};
+    unsigned long long base;
+    if (!PyArg_ParseTuple(args, "iiiiiiiiK", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.dim,
+                          &made.index, &made.parts, &base))
+        return NULL;
+    if (!copy_floats(program_of(self), base, made.index * made.dim, &made.vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_INDEX);
+    if (op) *op = made;
+    return none_or_error(op);
+}
+
+/* x, out, streams, eps, rounds, addresses of the base [2 streams + streams^2] and of the scales [3] */
+static PyObject *stream_weights(PyObject *self, PyObject *args) {
+    int x, out, streams, rounds;
+    unsigned long long base, scales;
+    float eps, *vector, *vector2;
+    if (!PyArg_ParseTuple(args, "iiifiKK", &x, &out, &streams, &eps, &rounds, &base, &scales)) return NULL;
+    if (!copy_floats(program_of(self), base, (2 + streams) * streams, &vector)) return NULL;
+    if (!copy_floats(program_of(self), scales, 3, &vector2)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_STREAM_WEIGHTS);
+    if (op) op->x = x, op->out = out, op->heads = streams, op->eps = eps, op->parts = rounds;
+    if (op) op->vector = vector, op->vector2 = vector2;
+    return none_or_error(op);
+}
+
+/* x, weights or -1, out, streams, width of a stream */
+static PyObject *stream_sum(PyObject *self, PyObject *args) {
+    int x, weights, out, streams, width;
+    if (!PyArg_ParseTuple(args, "iiiii", &x, &weights, &out, &streams, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_STREAM_SUM);
+    if (op) op->x = x, op->y = weights, op->out = out, op->heads = streams, op->width = width;
+    return none_or_error(op);
+}
+
+/* x, y, weights, streams, width of a stream */
+static PyObject *stream_mix(PyObject *self, PyObject *args) {
+    int x, y, weights, streams, width;
+    if (!PyArg_ParseTuple(args, "iiiii", &x, &y, &weights, &streams, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_STREAM_MIX);
+    if (op) op->x = op->out = x, op->y = y, op->xs[0] = weights, op->heads = streams, op->width = width;
     return none_or_error(op);
 }
 
@@ -439,18 +488,21 @@ static PyObject *conv(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* q k v, rates, alpha, beta or -1, addresses of rate and dt [decays], eps, scale of q, factor of beta */
+/* q k v, rates, alpha, beta or -1, addresses of rate and dt [decays], eps, scale of q, factor of beta, the lowest
+   logarithm of a decay or 0 */
 static PyObject *rates(PyObject *self, PyObject *args) {
     int x, y, alpha, beta, count = program_of(self)->recurrence.decays;
     unsigned long long rate, dt;
-    float eps, scale, strength, *vector, *vector2;
-    if (!PyArg_ParseTuple(args, "iiiiKKfff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale, &strength)) return NULL;
+    float eps, scale, strength, least, *vector, *vector2;
+    if (!PyArg_ParseTuple(args, "iiiiKKffff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale, &strength, &least))
+        return NULL;
     if (!copy_floats(program_of(self), rate, count, &vector) || !copy_floats(program_of(self), dt, count, &vector2))
         return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_RATES);
     if (op) {
         op->x = x, op->y = y, op->xs[0] = alpha, op->xs[1] = beta;
         op->vector = vector, op->vector2 = vector2, op->eps = eps, op->scale = scale, op->cap = strength;
+        op->limit = least;
     }
     return none_or_error(op);
 }
@@ -481,7 +533,7 @@ static PyObject *pick(PyObject *self, PyObject *args) {
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
    expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, addresses of the bias and of
    the factors or 0), enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole
-   tiles], whether there is a gate: without it the tiles are those of up alone */
+   tiles], whether there is a gate: without it the tiles are those of up alone, limit */
 static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_program *p = program_of(self);
     int x, scores, add, out;
@@ -491,9 +543,9 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_router *r = &made.router;
     unsigned long long up_bytes, down_bytes, bias, factors, biases[3];
     float *vectors[2];
-    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)p", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
+    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)pf", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
                           &up_bytes, &down, &down_bytes, &router, &made.glu, &biases[0], &biases[1], &biases[2],
-                          &made.paired))
+                          &made.paired, &made.limit))
         return NULL;
     if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
     if (!PyArg_ParseTuple(router, "iiiiiifKK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
@@ -577,6 +629,10 @@ static PyMethodDef methods[] = {
     {"linear", linear, METH_VARARGS, NULL},
     {"head_linear", head_linear, METH_VARARGS, NULL},
     {"attend", attend, METH_VARARGS, NULL},
+    {"choose_pools", choose_pools, METH_VARARGS, NULL},
+    {"stream_weights", stream_weights, METH_VARARGS, NULL},
+    {"stream_sum", stream_sum, METH_VARARGS, NULL},
+    {"stream_mix", stream_mix, METH_VARARGS, NULL},
     {"conv", conv, METH_VARARGS, NULL},
     {"rates", rates, METH_VARARGS, NULL},
     {"delta", delta, METH_VARARGS, NULL},

@@ -58,6 +58,12 @@ size_t spec_attention_scratch(int places) {
     return SPEC_QUERIES * query + SPEC_WIDENED_ROOM * sizeof(float) + spec_scores(places) * sizeof(int32_t);
 }
 
+size_t spec_index_scratch(int places, int rows, int pool, int dim) {
+    size_t keys = (size_t)(places / pool + rows / pool + 3), width = spec_round_up((size_t)dim, 16);
+    size_t scores = spec_round_up((size_t)(places / pool + 1), 16), row = spec_round_up((size_t)(2 * dim), 16);
+    return sizeof(float) * (keys * width + scores + SPEC_LANES * row + spec_round_up((size_t)rows + 1, 16));
+}
+
 size_t spec_delta_scratch(int key_dim, int slots) {
     return sizeof(float) * (3 * spec_round_up((size_t)key_dim, 16) + (size_t)slots * (size_t)key_dim * SPEC_COLUMNS);
 }

@@ -23,13 +23,15 @@ called from any number of threads at once, as long as no two calls write the sam
 #define SPEC_MAX_HEAD 576 /* max key_dim and value_dim of attention */
 #define SPEC_MAX_TAPS 16  /* max width of a convolution */
 #define SPEC_MAX_TOP 64   /* max experts per row */
+#define SPEC_MAX_STREAMS 16
+#define SPEC_MAX_POOL 64 /* max positions of a pool */
 
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
 enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH, SPEC_IDENTITY };
 
 /* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1);
-   max(g, 0) u */
-enum spec_glu { SPEC_GLU_SILU, SPEC_GLU_GELU, SPEC_GLU_CLAMPED, SPEC_GLU_RELU };
+   max(g, 0) u; silu(min(g, limit)) (u between -limit and limit) */
+enum spec_glu { SPEC_GLU_SILU, SPEC_GLU_GELU, SPEC_GLU_CLAMPED, SPEC_GLU_RELU, SPEC_GLU_LIMITED };
 
 /* ---------------------------------------------------------------- attention and its cache */
 
@@ -80,7 +82,9 @@ int spec_chain(const int32_t *parents, int first, int rows);
    window: a row at position p sees only positions above p - window, and those below `lead`; 0: no window.
    cap: scores become cap tanh(score / cap); 0: no cap.
    sinks: [heads], an additional score of each head, without a value; or NULL.
-   anchored: windows of all rows are that of the sequence's first row. */
+   anchored: windows of all rows are that of the sequence's first row.
+   pools: row r sees only the positions of the `used` pools of `pool` positions at + r pools_stride, numbers that ascend
+   and then -1, and the positions after its last whole pool; without a window and a cap. NULL: all. */
 typedef struct {
     int32_t heads, window, lead;
     float scale;
@@ -93,10 +97,33 @@ typedef struct {
     float cap;
     const float *sinks;
     int32_t anchored;
+    const float *pools;
+    size_t pools_stride;
+    int32_t used, pool;
 } spec_attention;
 
 /* Scratch bytes that `attend` needs if no sequence of the call has more places (start + rows). */
 size_t spec_attention_scratch(int places);
+
+/* The pools that a row's attention sees: of the whole pools of its path up to itself the `used` ones with the largest
+   scores, among equals the first, NaN counts as the smallest. Their numbers ascend; -1 follows where there are fewer.
+   cache: latent rows [k | s] of 2 dim numbers. The key of a pool is sum(e k) / sum(e) over its positions in order, with
+   e = exp(s + base - max), and its score the sum over heads, in order, of weight max(q key, 0).
+   q: row r, head h at + r q_stride + h dim; weights: [heads] at + r weights_stride; base: [pool][dim];
+   out: [used] at + r out_stride. pool at most SPEC_MAX_POOL. */
+typedef struct {
+    int32_t heads, dim, pool, used;
+    const float *q;
+    size_t q_stride;
+    const float *weights;
+    size_t weights_stride;
+    const float *base;
+    float *out;
+    size_t out_stride;
+} spec_index;
+
+/* Scratch bytes of `choose_pools` for a sequence of `rows` rows and `places` places (start + rows). */
+size_t spec_index_scratch(int places, int rows, int pool, int dim);
 
 /* ---------------------------------------------------------------- gated delta rule, and the scan of Mamba-2 */
 
@@ -182,9 +209,9 @@ typedef struct {
     void (*heads)(float *x, size_t stride, int rows, int heads, int dim, const float *weight, float eps,
                   const float *cos, const float *sin, size_t angle_stride, int rotary_dim);
 
-    /* out = glu(gate, up), one of enum spec_glu; out may be gate or up. */
-    void (*glu)(int glu, const float *gate, size_t gate_stride, const float *up, size_t up_stride, int rows, int width,
-                float *out, size_t out_stride);
+    /* out = glu(gate, up), one of enum spec_glu; out may be gate or up. limit: of SPEC_GLU_LIMITED. */
+    void (*glu)(int glu, float limit, const float *gate, size_t gate_stride, const float *up, size_t up_stride,
+                int rows, int width, float *out, size_t out_stride);
     /* x = cap tanh(x / cap); cap above 0 */
     void (*softcap)(float *x, size_t stride, int rows, int width, float cap);
     /* x *= f(gate), f one of enum spec_function: each of `gates` numbers of a row applies to an equal part of x; gates
@@ -202,7 +229,7 @@ typedef struct {
     void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride,
                      float *out, size_t out_stride);
     /* The same for alternating tiles of gate and up, y [pairs][2][rows][16]: glu(gate, up) to [rows][16 pairs]. */
-    void (*lay_pairs)(int glu, const float *y, int pairs, int rows, float *out, size_t out_stride);
+    void (*lay_pairs)(int glu, float limit, const float *y, int pairs, int rows, float *out, size_t out_stride);
     /* sum of x y per row -> out [rows]; y_stride 0: the same y for all rows. (Gate of a shared expert.) */
     void (*dot)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out);
     /* y = f(x), f one of enum spec_function; y may be x. Units in the last place: exp
@@ -229,13 +256,31 @@ typedef struct {
        position. */
     void (*attend)(const spec_attention *a, const spec_cache *cache, const spec_sequence *s, int kv_head, int row,
                    int rows, void *scratch);
+    /* One job: the pools of rows row to row + rows - 1 of the sequence, after `store` of all of its rows. */
+    void (*choose_pools)(const spec_index *a, const spec_cache *cache, const spec_sequence *s, int row, int rows,
+                         void *scratch);
+
+    /* Weights of n streams, n at most SPEC_MAX_STREAMS, from x, rows of 2 n + n^2 numbers a, b and C:
+       sigmoid(scale[0] a + base) + eps, 2 sigmoid(scale[1] b + base), and the softmax of every row of
+       scale[2] C + base, + eps, whose columns are then divided by their sums + eps, and rounds - 1 times its rows and
+       its columns. Sums are added in order. y may be x. */
+    void (*stream_weights)(const float *x, size_t x_stride, const float *base, const float *scale, int rows,
+                           int streams, float eps, int rounds, float *y, size_t y_stride);
+    /* out = sum of weight_i stream_i, in order; streams of `width` numbers side by side. weights NULL: 1 / streams. */
+    void (*stream_sum)(const float *x, size_t x_stride, const float *weights, size_t weights_stride, int rows,
+                       int streams, int width, float *out, size_t out_stride);
+    /* stream_i = post_i y + sum over j, in order, of mix[j][i] stream_j, in place. weights: of `stream_weights`. */
+    void (*stream_mix)(float *x, size_t x_stride, const float *y, size_t y_stride, const float *weights,
+                       size_t weights_stride, int rows, int streams, int width);
 
     /* x = x scale / sqrt(sum x^2 + eps) for adjacent heads, in place. */
     void (*unit)(float *x, size_t stride, int rows, int heads, int dim, float eps, float scale);
     /* g = rate softplus(alpha + dt), beta = sigmoid(b): row r of alpha at + r stride, of b at + r b_stride; rate, dt:
-       [decays], beta: [heads]; g, beta: row r at + r out_stride. b NULL: beta = softplus(alpha + dt), [decays]. */
+       [decays], beta: [heads]; g, beta: row r at + r out_stride. b NULL: beta = softplus(alpha + dt), [decays].
+       floor below 0: g = floor sigmoid(-rate (alpha + dt)); not without b. */
     void (*decay)(const float *alpha, size_t stride, const float *b, size_t b_stride, const float *rate,
-                  const float *dt, int rows, int decays, int heads, float *g, float *beta, size_t out_stride);
+                  const float *dt, float floor, int rows, int decays, int heads, float *g, float *beta,
+                  size_t out_stride);
     /* Convolution of the rows of one sequence, channels channel to channel + channels - 1, and its gate or silu. */
     void (*conv)(const spec_conv *c, int first, int rows, int channel, int channels, void *scratch);
     /* S = exp(g) S_before + k d^T with d = beta (v - (exp(g) S_before)^T k), o = S^T q, or the scan: the rows of one

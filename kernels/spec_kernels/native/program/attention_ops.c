@@ -1,4 +1,4 @@
-/* Operations that use other rows of a sequence: attention, convolutions, the gated delta rule, and the scan. */
+/* Operations that use other rows of a sequence: attention and its index, convolutions, the gated delta rule, and the scan. */
 #include "program.h"
 
 #define CHANNELS 256 /* channels of a convolution per job */
@@ -36,6 +36,7 @@ static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_seq
     const spec_recurrence *r = &p->recurrence;
     if (op->kind == SPEC_CONV) return (int64_t)r->channels * r->kernel;
     if (op->kind == SPEC_DELTA) return (int64_t)r->value_heads * r->key_dim * r->value_dim * 3;
+    if (op->kind == SPEC_INDEX) return (int64_t)(s->start + s->rows) / op->index * op->heads * op->dim;
     return (int64_t)(s->start + s->rows) * op->heads * op->dim * 2;
 }
 
@@ -49,6 +50,7 @@ static int64_t multiplications(const spec_program *p, const spec_op *op) {
 static int jobs_of(const spec_program *p, const spec_op *op, int s) {
     if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
     if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
+    if (op->kind == SPEC_INDEX) return spec_groups(rows_of(p, s));
     int rows = rows_per_job(p, op, s);
     return heads_of(p, op) * ((rows_of(p, s) + rows - 1) / rows);
 }
@@ -84,10 +86,39 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
                         0,
                         op->cap,
                         op->vector,
-                        op->index};
+                        op->index,
+                        NULL,
+                        0,
+                        0,
+                        op->parts};
     if (op->y != SPEC_NONE) a.gate = spec_rows_of(p, op->y, 0), a.gate_stride = p->values[op->y].stride;
+    if (op->xs[0] != SPEC_NONE) {
+        a.pools = spec_rows_of(p, op->xs[0], 0), a.pools_stride = p->values[op->xs[0]].stride;
+        a.used = p->values[op->xs[0]].width;
+    }
     if (!op->causal || !seq.causal) seq.causal = 0, seq.chain = seq.rows;
     p->ops_table->attend(&a, &cache, &seq, head, row, spec_min(rows, seq.rows - row), scratch);
+}
+
+/* x: queries, y: weights, vector: base, index: positions of a pool, parts: pools that are chosen */
+static void choose_pools(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
+    const spec_request *q = p->request;
+    spec_sequence seq = q->sequence[s];
+    int row = spec_held(q, s) + job * SPEC_GROUP;
+    spec_cache cache = spec_memory_layer(&p->memory, &q->memory[s], op->layer);
+    spec_index a = {op->heads,
+                    op->dim,
+                    op->index,
+                    op->parts,
+                    spec_rows_of(p, op->x, 0),
+                    p->values[op->x].stride,
+                    spec_rows_of(p, op->y, 0),
+                    p->values[op->y].stride,
+                    op->vector,
+                    spec_rows_of(p, op->out, 0),
+                    p->values[op->out].stride};
+    if (!seq.causal) seq.chain = seq.rows;
+    p->ops_table->choose_pools(&a, &cache, &seq, row, spec_min(SPEC_GROUP, seq.rows - row), scratch);
 }
 
 static void convolve(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
@@ -155,6 +186,7 @@ static void one(spec_program *p, const spec_op *op, int job, int thread) {
     for (int mine; job >= (mine = jobs_of(p, op, s)); s++) job -= mine;
     void *scratch = p->scratch[thread];
     if (op->kind == SPEC_ATTEND) attend(p, op, s, job, scratch);
+    else if (op->kind == SPEC_INDEX) choose_pools(p, op, s, job, scratch);
     else if (op->kind == SPEC_CONV) convolve(p, op, s, job, scratch);
     else recur(p, op, s, job, scratch);
 }
@@ -162,6 +194,18 @@ static void one(spec_program *p, const spec_op *op, int job, int thread) {
 void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread) {
     int works = all_jobs(p, op);
     for (int i = job; i < works; i += p->jobs) one(p, op, i, thread);
+}
+
+/* Bytes for all indexes of a program. */
+static size_t index_scratch(const spec_program *p) {
+    size_t bytes = 0;
+    for (const spec_op *op = p->ops; op < p->ops + p->count; op++)
+        for (int s = 0; op->kind == SPEC_INDEX && s < p->request->sequences; s++) {
+            const spec_sequence *seq = &p->request->sequence[s];
+            size_t needed = spec_index_scratch(seq->start + seq->rows, seq->rows, op->index, op->dim);
+            if (needed > bytes) bytes = needed;
+        }
+    return bytes;
 }
 
 size_t spec_scratch_needed(const spec_program *p) {
@@ -175,7 +219,9 @@ size_t spec_scratch_needed(const spec_program *p) {
         if (end > places) places = end;
     }
     size_t attention = spec_attention_scratch(places);
+    size_t index = index_scratch(p);
     if (attention > bytes) bytes = attention;
+    if (index > bytes) bytes = index;
     if (p->recurring) {
         size_t conv = spec_conv_scratch(p->recurrence.kernel, CHANNELS);
         size_t delta = spec_delta_scratch(p->recurrence.key_dim, p->delta_slots);

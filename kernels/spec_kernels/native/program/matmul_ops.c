@@ -37,7 +37,7 @@ static void lay_down(const spec_program *p, const spec_op *op, int part, int til
 static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int tiles, int first, int rows,
                       const float *y) {
     float *out = spec_rows_of(p, op->outs[0], first) + (size_t)tile / 2 * 16;
-    p->ops_table->lay_pairs(op->glu, y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
+    p->ops_table->lay_pairs(op->glu, op->limit, y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
 }
 
 /* Multiplies tiles begin ... end - 1 of one matrix with all rows, a few tiles at a time. */

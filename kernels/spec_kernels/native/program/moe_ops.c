@@ -88,7 +88,7 @@ static void run_expert(spec_program *p, const spec_op *op, spec_mixture *m, int 
             float *to = out + at, *from = y + (size_t)t * size, *second = unit == 2 ? from + size : from;
             add_bias(p, op, up ? 0 : 2, m->expert[i], width, at, rows, from);
             if (up) add_bias(p, op, 1, m->expert[i], width, at, rows, second);
-            if (up) p->ops_table->glu(op->glu, from, 16, second, 16, rows, 16, to, width);
+            if (up) p->ops_table->glu(op->glu, op->limit, from, 16, second, 16, rows, 16, to, width);
             else
                 for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + r * 16, 16 * sizeof(float));
         }

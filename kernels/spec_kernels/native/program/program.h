@@ -66,11 +66,15 @@ enum spec_kind {
     SPEC_TAP,
     SPEC_RATES,
     SPEC_RECORD,
+    SPEC_STREAM_WEIGHTS,
+    SPEC_STREAM_SUM,
+    SPEC_STREAM_MIX,
     SPEC_ROUTE,
     SPEC_SUM,
     SPEC_LINEAR,
     SPEC_HEAD_LINEAR,
     SPEC_ATTEND,
+    SPEC_INDEX,
     SPEC_CONV,
     SPEC_DELTA,
     SPEC_PICK,
@@ -88,6 +92,7 @@ typedef struct {
     int32_t x, y, out, qrows; /* indices of values and of quantised rows, or SPEC_NONE */
     int32_t width, heads, kv_heads, dim, rotary_dim, table, layer, index, causal, window, lead, parts;
     float eps, scale, cap;
+    float limit;             /* of SPEC_GLU_LIMITED; RATES: the lowest logarithm of a decay */
     float *vector, *vector2; /* copies owned by the program */
     int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];

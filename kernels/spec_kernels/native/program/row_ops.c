@@ -25,7 +25,7 @@ static void input(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)op->width * sizeof(float));
 }
 
-/* Normalises rows, or `heads` groups of each apart. index: the mean of a row is subtracted before. */
+/* Normalises rows, or `heads` groups of each apart. index: the mean of a row is subtracted before. vector2: a bias. */
 static void norm(spec_program *p, const spec_op *op, int first, int rows) {
     size_t stride = p->values[op->x].stride, out_stride = p->values[op->out].stride;
     const float *x = spec_rows_of(p, op->x, first);
@@ -40,6 +40,29 @@ static void norm(spec_program *p, const spec_op *op, int first, int rows) {
     if (op->index) x = out, stride = out_stride;
     for (int g = 0, width = op->width / op->heads; g < op->width; g += width)
         p->ops_table->norm(x + g, stride, op->vector + g, op->eps, rows, width, out + g, out_stride);
+    if (op->vector2) p->ops_table->add(out, out_stride, op->vector2, 0, NULL, rows, op->width);
+}
+
+/* Of streams: x: what the weights are computed from, vector: base, vector2: scales, heads: streams, parts: rounds */
+static void stream_weights(spec_program *p, const spec_op *op, int first, int rows) {
+    p->ops_table->stream_weights(spec_rows_of(p, op->x, first), p->values[op->x].stride, op->vector, op->vector2, rows,
+                                 op->heads, op->eps, op->parts, spec_rows_of(p, op->out, first),
+                                 p->values[op->out].stride);
+}
+
+/* y: weights or SPEC_NONE, width: of one stream */
+static void stream_sum(spec_program *p, const spec_op *op, int first, int rows) {
+    int weighted = op->y != SPEC_NONE;
+    p->ops_table->stream_sum(spec_rows_of(p, op->x, first), p->values[op->x].stride,
+                             weighted ? spec_rows_of(p, op->y, first) : NULL, weighted ? p->values[op->y].stride : 0,
+                             rows, op->heads, op->width, spec_rows_of(p, op->out, first), p->values[op->out].stride);
+}
+
+/* y: the result of a layer, xs: weights */
+static void stream_mix(spec_program *p, const spec_op *op, int first, int rows) {
+    p->ops_table->stream_mix(spec_rows_of(p, op->x, first), p->values[op->x].stride, spec_rows_of(p, op->y, first),
+                             p->values[op->y].stride, spec_rows_of(p, op->xs[0], first), p->values[op->xs[0]].stride,
+                             rows, op->heads, op->width);
 }
 
 static void scale(spec_program *p, const spec_op *op, int first, int rows) {
@@ -149,7 +172,7 @@ static void rates(spec_program *p, const spec_op *op, int first, int rows) {
         t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
         beta = spec_rows_of(p, op->xs[1], first), beta_stride = p->values[op->xs[1]].stride;
     }
-    t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, rows, s->decays,
+    t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, op->limit, rows, s->decays,
              s->value_heads, g, g + s->decays, out_stride);
     for (int r = 0; op->cap != 1.0f && r < rows; r++)
         for (int i = 0; i < s->value_heads; i++) g[(size_t)r * out_stride + (size_t)(s->decays + i)] *= op->cap;
@@ -196,13 +219,16 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
     case SPEC_TAP: tap(p, op, first, rows); break;
     case SPEC_RATES: rates(p, op, first, rows); break;
     case SPEC_RECORD: record(p, op, first, rows); break;
+    case SPEC_STREAM_WEIGHTS: stream_weights(p, op, first, rows); break;
+    case SPEC_STREAM_SUM: stream_sum(p, op, first, rows); break;
+    case SPEC_STREAM_MIX: stream_mix(p, op, first, rows); break;
     case SPEC_ROUTE: spec_route_rows(p, op, first, rows); break;
     case SPEC_SUM: spec_sum_rows(p, op, first, rows); break;
     case SPEC_NORM: norm(p, op, first, rows); break;
     case SPEC_SCALE: scale(p, op, first, rows); break;
     case SPEC_GLU:
-        t->glu(op->glu, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
-               rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
+        t->glu(op->glu, op->limit, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first),
+               v[op->y].stride, rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
         break;
     case SPEC_MULTIPLY:
         t->multiply(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,

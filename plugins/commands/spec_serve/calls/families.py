@@ -182,6 +182,7 @@ ENDS = {
     "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
     "llava": "</s>", "mistral3": "</s>", "minimax-m2": "[e~[",
     "deepseek2": "<|endoftext|> <|user|> <|observation|> <｜end▁of▁sentence｜>", "laguna": "</assistant>",
+    "glm5-next": "<|endoftext|> <|user|> <|observation|>",
     "olmo-hybrid": "<|im_end|> <|endoftext|>", "muse-glimmer": "<|eot|>", "lfm3": "<|im_end|>",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
@@ -213,6 +214,7 @@ MEMBERS = (
     Member(("glm4moe",), "GLM 4.5 to 4.7", GLM, "<think>"),
     Member(("minimax-m2",), "MiniMax M2, M2.1", INVOKES, "<think>"),
     Member(("deepseek2",), "GLM 4.7 Flash", GLM, "<think>"),
+    Member(("glm5-next",), "GLM 5.3 Flash", GLM, "<think>"),
     Member(("deepseek2",), "DeepSeek V3 and R1", DEEPSEEK, "<think>"),
     Member(("laguna",), "Laguna", GLM, "<think>"),
     Member(("muse-glimmer",), "Muse Glimmer", ATEM),

@@ -18,6 +18,7 @@ from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE
+from spec_targets.architectures.glm5_next import GLM5_NEXT
 from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.granite_hybrid import GRANITE_HYBRID
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
@@ -54,6 +55,7 @@ OURS = (
     LLAMA, MISTRAL3, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4,
     GPT_OSS, LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, NEMOTRON_H_MOE,
     MINIMAX_M2, DEEPSEEK2, OLMO_HYBRID, MUSE_GLIMMER, LFM3, LAGUNA,
+    GLM5_NEXT,
 )  # fmt: skip
 
 

@@ -13,9 +13,11 @@ from spec_kernels.model.shapes import (
     DeltaShape,
     Experts,
     HeadShape,
+    IndexShape,
     LatentShape,
     RecurrentShape,
     ScanShape,
+    StreamShape,
 )
 
 from spec_core.errors import UsageError
@@ -24,6 +26,9 @@ from spec_targets.architectures.rope import Scaling
 MAX_LAYERS = 1 << 12
 MAX_HEAD = 1 << 10
 """Upper bounds of blocks and of the head widths of attention and gated delta nets, for planning memory."""
+MAX_INDEX, MAX_POOL, MAX_STREAMS, MAX_ROUNDS = 256, 64, 16, 256
+"""Upper bounds of the width of index keys, of positions of a pool, of residual streams, and of rounds in which their
+weights are balanced."""
 
 
 @attrs.frozen
@@ -37,7 +42,10 @@ class Config:
     unrotated: heads do not rotate.
     latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
     ones; the latter rotate. inner_eps: of unit lengths in gated delta nets, and of the norms of latents.
-    strength: of gated delta nets, see ``Delta``.
+    strength, floor: of gated delta nets, see ``Delta``.
+    index: which positions attention over latents reads; None: all. indexing: blocks with an index of their own; others
+    with attention read what the last one before them has chosen. streams: residual streams; None: one.
+    limits, shared_limits: of experts, and of shared experts and dense layers, by block, see ``GLU``; empty: none.
     nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
     their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
@@ -77,6 +85,12 @@ class Config:
     latent: LatentShape | None = None
     inner_eps: float = 1e-6
     strength: float = 1.0
+    floor: float = 0.0
+    index: IndexShape | None = None
+    indexing: frozenset[int] = frozenset()
+    streams: StreamShape | None = None
+    limits: tuple[float, ...] = ()
+    shared_limits: tuple[float, ...] = ()
     recurrent: frozenset[int] = frozenset()
     attending: frozenset[int] | None = None
     unrotated: bool = False
@@ -156,6 +170,14 @@ class Config:
         owner = self.owner_of(i)
         return sum(j in self.recurrent if i in self.recurrent else self.attends(j) for j in range(owner))
 
+    def index_layer(self, i: int) -> int:
+        """The layer of block i's index in the cache, after those of attention."""
+        return sum(map(self.attends, range(self.layers))) + sum(j < i for j in self.indexing)
+
+    def limits_of(self, i: int) -> tuple[float, float]:
+        """The limits of experts, and of shared experts or the dense layer, in block i."""
+        return (self.limits[i] if self.limits else 0.0), (self.shared_limits[i] if self.shared_limits else 0.0)
+
     def check(self, where: str) -> None:
         """Raise UsageError for impossible sizes."""
         for field in ("layers", "width", "heads", "kv_heads", "head", "vocab", "context"):
@@ -184,6 +206,9 @@ class Config:
             self._check_conv(self.conv, where)
         if self.latent:
             self._check_latent(self.latent, where)
+        if self.index:
+            self._check_index(self.index, where)
+        self._check_streams(where)
 
     def _check_attention(self, where: str) -> None:
         known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
@@ -258,12 +283,35 @@ class Config:
             )
 
     def _check_latent(self, s: LatentShape, where: str) -> None:
-        sizes = (s.rank, s.shared, s.plain, s.value)
+        sizes = (s.rank, s.plain, s.value)
         fits = s.rank + s.shared == self.head and (self.unrotated or s.shared == self.rotary_dim)
-        narrow = all(0 < n <= MAX_HEAD for n in sizes) and 0 <= s.queries < 1 << 24
+        narrow = all(0 < n <= MAX_HEAD for n in sizes) and 0 <= s.shared <= MAX_HEAD and 0 <= s.queries < 1 << 24
         if not narrow or not fits or self.kv_heads != 1:
             raise UsageError(
                 f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
                 f"them, queries from {s.queries}, heads of {self.head}: no latent attention has these sizes",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_index(self, s: IndexShape, where: str) -> None:
+        attending = frozenset(filter(self.attends, range(self.layers)))
+        good = 0 < s.heads < 1 << 16 and 0 < s.dim <= MAX_INDEX and 0 < s.pool <= MAX_POOL and 0 < s.used < 1 << 20
+        owned = self.indexing <= attending and (not attending or min(attending) in self.indexing)
+        if not good or not owned or self.latent is None or not self.latent.queries or not 0 < s.eps < 1:
+            raise UsageError(
+                f"{where}: an index of {s.heads} heads of {s.dim} that chooses {s.used} pools of {s.pool} positions, "
+                f"in blocks {str(sorted(self.indexing))[:60]}, eps {s.eps}: no sparse index has these sizes",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_streams(self, where: str) -> None:
+        s = self.streams
+        good = s is None or (0 < s.count <= MAX_STREAMS and 0 < s.rounds <= MAX_ROUNDS and 0 <= s.eps < 1)
+        both = (self.limits, self.shared_limits)
+        known = all(len(limits) in (0, self.layers) and all(0 <= x < math.inf for x in limits) for limits in both)
+        if not good or not known or not -math.inf < self.floor <= 0:
+            raise UsageError(
+                f"{where}: streams {s}, a lowest decay of {self.floor}, limits of experts {str(self.limits)[:60]} and "
+                f"{str(self.shared_limits)[:60]} are inconsistent",
                 hint="the file is damaged; get it again",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.nextn import nextn
-from spec_kernels.model.ops import Embed, Op, Tap
+from spec_kernels.model.ops import Embed, Op, StreamSum, Tap
 from spec_kernels.model.source import TensorSource
 
 from spec_targets.architectures import family_of
@@ -33,12 +33,24 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
     yield Embed("x", table, c.embed_scale)
     yield from family_of(c.arch).before(b, c)
     for i in range(c.layers):
-        yield Tap("x", f"hidden.{i}")
+        yield from _entry(c, i)
         yield from _block(c, b, i)
-    yield Tap("x", f"hidden.{c.layers}")
+    yield from _entry(c, c.layers)
+    if c.streams is not None:
+        yield StreamSum("x", None, "x", c.streams.count)
     head = b.matrix("output.weight", (c.vocab, c.width)) if b.has("output.weight") else table
     bias = b.vector("output.bias", c.vocab) if b.has("output.bias") else None
     yield from b.output_ops("output_norm.weight", head, bias, c.logit_cap, c.logit_scale)
+
+
+def _entry(c: Config, i: int) -> Iterator[Op]:
+    """The tap before block i, or after the last one. Of several streams, the hidden state is the mean."""
+    if c.streams is None:
+        yield Tap("x", f"hidden.{i}")
+        return
+    yield Tap("x", f"streams.{i}")
+    yield StreamSum("x", None, "mean", c.streams.count)
+    yield Tap("mean", f"hidden.{i}")
 
 
 def nextn_layer(config: Config, source: TensorSource, interleaved: bool, depth: int = 0) -> tuple[Op, ...]:

@@ -23,7 +23,7 @@ class Family:
     gguf, hf: from the keys of a file to sizes. They raise UsageError for what is not supported.
     block: the operations of block ``i`` of the trunk, or after it, in reading order; a file must contain the tensors
     that they read.
-    before: operations between the embedding and the first block.
+    before: operations between the embedding and the first block; with streams, they make them.
     names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
     renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
     fused: tensors that some GGUF files have as a part of another one, without ``blk.N.``, and how they are taken out.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spec_kernels.model.build import Builder
+from spec_kernels.model.deferred import number_of
 from spec_kernels.model.ops import GLU, Add, Columns, Embed, Norm, Op
 from spec_kernels.model.shapes import Experts
 
@@ -212,7 +213,7 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     if c.experts is not None:
         yield from _beside_experts(b, c, c.experts)
     yield b.norm("h", "h", "post_ffw_norm.weight")
-    scale = b.number("layer_output_scale.weight") if b.has("layer_output_scale.weight") else 1.0
+    scale = number_of(b.vector("layer_output_scale.weight", 1)) if b.has("layer_output_scale.weight") else 1.0
     yield Add("x", "h", "x", 1.0 if c.per_layer else scale)
     if c.per_layer:
         yield from _per_layer(b, c, i, scale)

@@ -52,6 +52,18 @@ class Keys:
             )
         return listed
 
+    def numbers(self, key: str, layers: int) -> tuple[float, ...]:
+        """A float for every block of the trunk, from a list or from one number of all; 0 where there is none."""
+        value = self.file.metadata.get(f"{self.arch}.{key}", 0.0)
+        listed = value[:layers] if isinstance(value, list) else [value] * layers
+        if len(listed) != layers or not all(isinstance(one, float) for one in listed):
+            raise UsageError(
+                f"{self.where}: {self.arch}.{key} is {str(value)[:60]!r}, a float for each of {layers} blocks was "
+                "needed",
+                hint=AGAIN,
+            )
+        return tuple(listed)
+
     def flags(self, key: str, layers: int) -> list[int] | None:
         """A yes or no for every block of the trunk; None if there is no such key."""
         listed = self.file.metadata.get(f"{self.arch}.{key}")

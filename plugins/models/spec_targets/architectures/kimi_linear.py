@@ -6,6 +6,7 @@ Nothing rotates. Experts are chosen by sigmoid scores, beside a shared one; the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.channel_delta import channel_delta
@@ -65,30 +66,35 @@ TYPES = {"linear_attention": "kda_layers", "full_attention": "full_attn_layers"}
 
 
 def from_gguf(keys: Keys) -> Config:
-    """A block is recurrent if it has no key heads."""
     layers, function = keys.layers(), keys.integer("expert_gating_func", SIGMOID)
     if function != SIGMOID:
         raise UsageError(
             f"{keys.where}: {keys.arch}.expert_gating_func is {function}, {SIGMOID} was needed", hint=AGAIN
         )
+    return keys.decoder(
+        unrotated=True,
+        **latent_in_keys(keys),
+        **delta_in_keys(keys, layers),
+        experts=keys.experts(sigmoid=True),
+        shared_ff=keys.shared_ff(),
+    )
+
+
+def delta_in_keys(keys: Keys, layers: int) -> dict[str, Any]:
+    """Fields of a Config on recurrent blocks, which have no key heads."""
     kv_heads = keys.integers("attention.head_count_kv", layers)
     if not set(kv_heads) <= {0, 1}:
         raise UsageError(
             f"{keys.where}: {keys.arch}.attention.head_count_kv is {str(kv_heads)[:60]}, 0 and 1 were needed",
             hint=AGAIN,
         )
-    head = keys.integer("kda.head_dim")
-    return keys.decoder(
-        unrotated=True,
-        **latent_in_keys(keys),
-        delta=_delta(keys.integer("attention.head_count"), head, keys.integer("ssm.conv_kernel")),
-        recurrent=frozenset(i for i, count in enumerate(kv_heads) if not count),
-        experts=keys.experts(sigmoid=True),
-        shared_ff=keys.shared_ff(),
-    )
+    heads, head = keys.integer("attention.head_count"), keys.integer("kda.head_dim")
+    recurrent = frozenset(i for i, count in enumerate(kv_heads) if not count)
+    return {"delta": delta_shape(heads, head, keys.integer("ssm.conv_kernel")), "recurrent": recurrent}
 
 
-def _delta(heads: int, head: int, kernel: int) -> DeltaShape:
+def delta_shape(heads: int, head: int, kernel: int) -> DeltaShape:
+    """A delta net with a decay of every channel."""
     return DeltaShape(heads, heads, head, head, kernel, by_channel=True)
 
 
@@ -106,7 +112,9 @@ def from_hf(json: ConfigJson) -> Config:
         ("layer_types",),
         unrotated=True,
         **latent_in_json(json),
-        delta=_delta(linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")),
+        delta=delta_shape(
+            linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")
+        ),
         recurrent=_recurrent(linear, layers),
         experts=json.experts(sigmoid=True, normalise=True) if json.raw.get("num_experts") else None,
         expert_ff=json.integer("moe_intermediate_size", 0),

@@ -51,13 +51,17 @@ FUSED: dict[str, Stored] = {
 """The tensor of older GGUF files that has both matrices of every head."""
 
 
-def feed_forward(b: Builder, c: Config, i: int) -> Iterator[Op]:
-    """The norm and the feed-forward part of a block: dense in the first ones, else experts and shared ones."""
-    yield b.norm("x", "h", "ffn_norm.weight")
+def feed_forward(b: Builder, c: Config, i: int, x: str = "x") -> Iterator[Op]:
+    """The norm and the feed-forward part of a block: dense in the first ones, else experts and shared ones.
+
+    x: ``h``: the input of the norm, and the result, while ``x`` stays.
+    """
+    yield b.norm(x, "h", "ffn_norm.weight")
+    limits = c.limits_of(i)
     if c.experts is None or i < c.dense:
-        yield from b.mlp(c.ff)
+        yield from b.mlp(c.ff, residual=x == "x", limit=limits[1])
     else:
-        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff)
+        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff, residual=x == "x", limits=limits)
 
 
 def latent_in_keys(keys: Keys, queries: int = 0, older: bool = False) -> dict[str, Any]:

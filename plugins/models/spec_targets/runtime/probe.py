@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.executor import Executor
-from spec_kernels.model.ops import Attend, Embed, Model, Op, RecurrentOp, Store, Tap
+from spec_kernels.model.ops import Attend, Embed, Model, Op, RecurrentOp, SparseIndex, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.tiles import TILE
 from torch import Tensor
@@ -55,12 +55,20 @@ def blocks_of(model: Model) -> list[list[Op]]:
 
 
 def one_of_each(model: Model) -> list[int]:
-    """The first block of each kind, and the blocks whose keys and values they read."""
+    """The first block of each kind, and the blocks whose keys and values, or whose index, they read."""
     blocks = blocks_of(model)[1:-1]
     kinds = [tuple(type(op) for op in block) + _windows(block) for block in blocks]
     firsts = set({kind: i for i, kind in reversed(list(enumerate(kinds)))}.values())
     owners = {op.layer: i for i, block in enumerate(blocks) for op in block if isinstance(op, Store)}
-    return sorted(firsts | {owners[op.layer] for i in firsts for op in blocks[i] if isinstance(op, Attend)})
+    read = {owners[op.layer] for i in firsts for op in blocks[i] if isinstance(op, Attend)}
+    indexed = [i for i, block in enumerate(blocks) if any(isinstance(op, SparseIndex) for op in block)]
+    chosen = {max(i for i in indexed if i <= reader) for reader in firsts if _reads_pools(blocks[reader])}
+    return sorted(firsts | read | chosen)
+
+
+def _reads_pools(block: list[Op]) -> bool:
+    """Whether attention reads the pools that an index has chosen."""
+    return any(isinstance(op, Attend) and op.pools is not None for op in block)
 
 
 def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
@@ -69,7 +77,7 @@ def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
     states: dict[int, int] = {}
     for op in ops:
         match op:
-            case Store() | Attend():
+            case Store() | Attend() | SparseIndex():
                 yield replace(op, layer=caches.setdefault(op.layer, len(caches)))
             case _ if isinstance(op, RecurrentOp):
                 yield replace(op, layer=states.setdefault(op.layer, len(states)))
