@@ -42,6 +42,11 @@ METHODS = {
     "random": ["ngram", "suffix", "recycling"],
 }
 """The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
+SWITCHES = {
+    "prefix_caching": "reuse rows of earlier prompts",
+    "async_scheduling": "schedule a step before the last one has ended; the second runner only",
+    "filler": "evaluate every row of a draft, as with asynchronous scheduling; the second runner only",
+}
 OFF = "off"
 """Plain decoding with the noise of this project."""
 OWN: dict[str, dict[str, Any]] = {
@@ -85,6 +90,7 @@ def arguments() -> Any:
     parser.add_argument("-m", "--model", default="zoo:pico", choices=METHODS)
     parser.add_argument("--method", action="append", help="a method, vllm-ngram or vllm-suffix; repeat; default: all")
     parser.add_argument("--base", help="whose texts the others are compared with; default: plain decoding")
+    parser.add_argument("--runner", default="first", choices=["first", "second"])
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tensor-parallel", type=int, default=1)
@@ -92,6 +98,8 @@ def arguments() -> Any:
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--limit", type=int, default=13, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)
+    for name, text in SWITCHES.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
@@ -103,13 +111,15 @@ def contender(name: str, args: Any, out: Path) -> dict[str, Any] | None:
     words = ["--one", name, "--out", str(out), "--directory", args.directory, "-m", args.model]
     words += ["--dtype", args.dtype, "--tensor-parallel", str(args.tensor_parallel), "-n", str(args.n)]
     words += ["--sequences", str(args.sequences), "--limit", str(args.limit)]
-    words += ["--temperature", str(args.temperature)]
+    words += ["--temperature", str(args.temperature), "--runner", args.runner]
+    words += [f"--{name.replace('_', '-')}" for name in SWITCHES if getattr(args, name)]
     several = args.tensor_parallel > 1
     environment = {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(several)),
         "OMP_NUM_THREADS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_USE_V2_MODEL_RUNNER": str(int(args.runner == "second")),
     } | ({"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if several else {})
     out.unlink(missing_ok=True)
     ran = subprocess.run(
@@ -132,14 +142,17 @@ def one(args: Any) -> None:
         more: dict[str, Any] = {"speculative_config": own | {"num_speculative_tokens": DRAFT_MAX}} if own else {}
     else:
         method = "ngram" if args.one == OFF else args.one
-        more = options([method], draft_max=DRAFT_MAX, coupled=bool(args.temperature))
+        more = options([method], draft_max=DRAFT_MAX, coupled=bool(args.temperature), runner=args.runner)
+        more["async_scheduling"] = args.async_scheduling
+    if args.filler:
+        evaluate_filler()
     model = LLM(
         args.directory,
         dtype=args.dtype,
         enforce_eager=True,
         max_model_len=1024,
         max_num_seqs=args.sequences,
-        enable_prefix_caching=False,
+        enable_prefix_caching=args.prefix_caching,
         tensor_parallel_size=args.tensor_parallel,
         disable_log_stats=True,
         **more,
@@ -156,6 +169,17 @@ def one(args: Any) -> None:
     seconds = process_time() - began
     counts = {} if args.one in OWN else model.collective_rpc("spec_report")[0]
     Path(args.out).write_text(json.dumps({"texts": texts, "seconds": seconds, "counts": counts}))
+
+
+def evaluate_filler() -> None:
+    """Tell the scheduler that every draft has the whole width."""
+    from spec_engines.vllm.second import Speculator
+    from vllm.v1.outputs import DraftTokenIds
+
+    def take_rows(self: Any) -> Any:
+        return DraftTokenIds(self.keys, [[-1] * self.width for _ in self.keys])
+
+    Speculator.take_drafts = take_rows
 
 
 def prompts(args: Any) -> list[Any]:
@@ -190,6 +214,8 @@ class Report:
             "dtype": args.dtype,
             "temperature": args.temperature,
             "ranks": args.tensor_parallel,
+            "runner": args.runner,
+            **{name: True for name in SWITCHES if getattr(args, name)},
             "contender": name,
             "equal": f"{len(texts) - len(parted)} of {len(texts)}",
             "rate": round(sum(map(len, texts)) / result["seconds"], 1) if args.tensor_parallel == 1 else None,
