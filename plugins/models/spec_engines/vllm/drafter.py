@@ -53,7 +53,8 @@ class Drafter:
         settings["draft_max"] = interface.draft_max(self.config)
         host = Host(shared, self.asked, self.serves, self.coupled, self.given, **settings)
         self.requests = Requests(host, Counters.create())
-        log.info("%s draft in vLLM's %s model runner", ", ".join(self.asked), self.runner_name)
+        names = ", ".join(sorted(host.drafters))
+        log.info("drafts in vLLM's %s model runner: %s", self.runner_name, names)
 
     @property
     def runner_name(self) -> str:
