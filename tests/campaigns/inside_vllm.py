@@ -36,12 +36,16 @@ METHODS = {
         "eagle3=zoo:pico-eagle3",
         "dflash=zoo:pico-dflash",
         "mtp=zoo:pico-hybrid",
+        "dspark=random",
+        "dflash2=random",
         "echo",
     ],
     "zoo:smollm2": ["ngram", "suffix", "recycling"],
     "random": ["ngram", "suffix", "recycling"],
 }
-"""The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
+"""The layer of pico-hybrid fits pico, which has the same sizes. random: a head with random weights, whose drafts are
+rejected. echo: tests/out_of_tree/spec-echo, if installed.
+"""
 SWITCHES = {
     "prefix_caching": "reuse rows of earlier prompts",
     "async_scheduling": "schedule a step before the last one has ended; the second runner only",
@@ -73,8 +77,20 @@ def main() -> None:
             report = Report(args, difference["texts"])
             print(json.dumps(report.row(base, difference) | {"ranks": first.tensor_parallel}), flush=True)
             for name in contenders:
-                if difference := contender(name, args, out):
-                    print(json.dumps(report.row(name, difference)), flush=True)
+                method = with_head(name)
+                if difference := contender(method, args, out):
+                    print(json.dumps(report.row(name, difference, method)), flush=True)
+
+
+def with_head(name: str) -> str:
+    """The method; for ``NAME=random`` with a new head for zoo:pico."""
+    kind, _, file = name.partition("=")
+    if file != "random":
+        return name
+    from tests.methods import heads
+
+    heads.PATHS["pico"] = lambda: "zoo:pico"
+    return f"{kind}:file={heads.method(kind, 'pico')[1]['file']},p_min=0"
 
 
 def directory_of(model: str) -> str:
@@ -205,7 +221,8 @@ class Report:
         self.target = load(f"transformers:{args.directory}", dtype="float32", device="cpu")
         self.target.info = attrs.evolve(self.target.info, trees=False)  # as in vLLM
 
-    def row(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    def row(self, name: str, result: dict[str, Any], method: str | None = None) -> dict[str, Any]:
+        """Columns of a contender. method: as it was given to vLLM; None: by its name."""
         args, texts = self.args, result["texts"]
         both = zip(range(len(texts)), self.prompts, self.plain, texts, strict=True)
         parted = [x for x in both if x[2] != x[3]]
@@ -221,7 +238,7 @@ class Report:
             "rate": round(sum(map(len, texts)) / result["seconds"], 1) if args.tensor_parallel == 1 else None,
             "differences": [difference(self.target, args.temperature, *x) for x in parted],
         }
-        return columns | count_columns(result["counts"]) | ours(name, args, self.target, self.prompts)
+        return columns | count_columns(result["counts"]) | ours(method or name, args, self.target, self.prompts)
 
 
 def count_columns(counts: dict[str, Any]) -> dict[str, Any]:

@@ -131,9 +131,7 @@ def test_an_unknown_switch_is_refused_by_name():
 
 def test_unknown_versions_are_refused_by_name_with_what_is_known(monkeypatch):
     monkeypatch.setattr(adapter, "version", lambda package: "0.34.1+cpu")
-    with pytest.raises(
-        UsageError, match=r"vLLM is 0\.34\.1\+cpu; its model runners are known of 0\.32\.0, 0\.33\.0"
-    ):
+    with pytest.raises(UsageError, match=r"vLLM is 0\.34\.1\+cpu; its model runners are known of 0\.32\.0, 0\.33\.0"):
         check_installed()
 
     def missing(package):

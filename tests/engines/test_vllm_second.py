@@ -44,9 +44,9 @@ def runner(second):
         config.additional_config["spec"] |= {"coupled": coupled, "settings": settings}
         speculator = second.Speculator(config, torch.device("cpu"), fake_second_runner.states(4))
         speculator.asked = methods
-        made = fake_second_runner.StandIn(speculator, table_of() if table is None else table, filler)
-        second.attach(made)
-        return made
+        engine = fake_second_runner.StandIn(speculator, table_of() if table is None else table, filler)
+        second.attach(engine)
+        return engine
 
     return create_runner
 
@@ -78,8 +78,8 @@ def test_filler_that_is_accepted_is_dropped_and_its_token_kept(second):
 
 def test_rows_of_hidden_states_are_those_of_committed_tokens(runner):
     recorder = Recorder(Needs(final=True, hidden=frozenset({1})))
-    made = runner([recorder])
-    [text] = made.run({"a": PROMPTS["a"]}, 12).values()
+    engine = runner([recorder])
+    [text] = engine.run({"a": PROMPTS["a"]}, 12).values()
     [(_, spans)] = recorder.rows.items()
     tokens = [*PROMPTS["a"], *text]
     rows = torch.cat([span.final for span in spans])[:, 0].tolist()
@@ -91,15 +91,15 @@ def test_rows_of_hidden_states_are_those_of_committed_tokens(runner):
 @pytest.mark.parametrize("filler", [False, True])
 def test_requests_with_a_seed_get_the_tokens_of_the_seed(runner, filler):
     table = table_of(noise=0.5)
-    made = runner(["ngram"], filler, table=table, coupled=True)
-    texts = made.run(PROMPTS, 30, temperature=0.8, seed=5)
+    engine = runner(["ngram"], filler, table=table, coupled=True)
+    texts = engine.run(PROMPTS, 30, temperature=0.8, seed=5)
     for key, prompt in PROMPTS.items():
         text = list(prompt)
         while len(text) < len(prompt) + 30:
             row = table[text[-1]].view(1, -1)
             text += sample_then_match(row, [], text, len(prompt), Sampling(temperature=0.8), 5)
         assert texts[key] == text[len(prompt) :]
-    assert made.speculator.report()["accepted"] > 0
+    assert engine.speculator.report()["accepted"] > 0
 
 
 def test_a_method_that_fails_is_switched_off_and_texts_go_on(runner):
@@ -110,20 +110,20 @@ def test_a_method_that_fails_is_switched_off_and_texts_go_on(runner):
             raise RuntimeError("broken")
 
     off = runner(["ngram"]).run(PROMPTS, 20, extra_args={"spec_draft_max": 0})
-    made = runner([Broken()])
-    assert made.run(PROMPTS, 20) == off
-    assert list(made.speculator.report()["switched_off"].values()) == [
+    engine = runner([Broken()])
+    assert engine.run(PROMPTS, 20) == off
+    assert list(engine.speculator.report()["switched_off"].values()) == [
         "plugin 'broken' failed in draft: RuntimeError: broken"
     ]
 
 
 def test_requests_of_one_batch_have_their_own_switches(runner):
-    made = runner(["ngram"])
+    engine = runner(["ngram"])
     taken: list[dict[str, list[int]]] = []
-    take = made.take_draft_token_ids
-    made.take_draft_token_ids = lambda: taken.append(dict(made.speculator.drafts)) or take()
-    made.speculator.update([], [made.admit("off", PROMPTS["a"], 20, {"extra_args": {"spec_draft_max": 0}})])
-    made.run(PROMPTS, 20)
+    take = engine.take_draft_token_ids
+    engine.take_draft_token_ids = lambda: taken.append(dict(engine.speculator.drafts)) or take()
+    engine.speculator.update([], [engine.admit("off", PROMPTS["a"], 20, {"extra_args": {"spec_draft_max": 0}})])
+    engine.run(PROMPTS, 20)
     assert any(drafts["a"] for drafts in taken)
     assert not any(drafts["off"] for drafts in taken)
 
@@ -135,17 +135,17 @@ def test_a_rank_that_does_not_lead_takes_the_drafts_of_the_one_that_does(second,
 
 
 def test_requests_of_vllm_that_warm_kernels_up_are_not_drafted_for(runner):
-    made = runner(["ngram"])
-    made.speculator.warming = True
-    made.run(PROMPTS, 12)
-    assert made.speculator.report()["requests"] == 0
+    engine = runner(["ngram"])
+    engine.speculator.warming = True
+    engine.run(PROMPTS, 12)
+    assert engine.speculator.report()["requests"] == 0
 
 
 def test_a_request_that_vllm_takes_up_again_has_no_draft(runner):
-    made = runner(["ngram"])
-    made.speculator.drafts["a"] = [1, 2]
-    made.speculator.update([], [SimpleNamespace(req_id="a")])
-    assert "a" not in made.speculator.drafts
+    engine = runner(["ngram"])
+    engine.speculator.drafts["a"] = [1, 2]
+    engine.speculator.update([], [SimpleNamespace(req_id="a")])
+    assert "a" not in engine.speculator.drafts
 
 
 def test_the_runner_makes_this_drafter_and_later_its_own(second):

@@ -100,7 +100,9 @@ class StandIn:
             tokens += fresh
             starts.append(len(tokens))
             cu.append(cu[-1] + 1 + len(job.rows))
-        ends = [i for at, n in zip(starts[1:], self.jobs.values(), strict=True) for i in range(at - 1 - len(n.rows), at)]
+        ends = [
+            i for at, n in zip(starts[1:], self.jobs.values(), strict=True) for i in range(at - 1 - len(n.rows), at)
+        ]
         return torch.tensor(tokens), SimpleNamespace(
             req_ids=list(self.jobs),
             num_reqs=len(self.jobs),

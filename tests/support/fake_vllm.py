@@ -86,9 +86,7 @@ def config(
         scheduler_config=SimpleNamespace(async_scheduling=False),
         cache_config=SimpleNamespace(enable_prefix_caching=caching),
         device_config=SimpleNamespace(device="cpu"),
-        speculative_config=SimpleNamespace(
-            num_speculative_tokens=8, method="ngram_gpu" if second else "custom_class"
-        ),
+        speculative_config=SimpleNamespace(num_speculative_tokens=8, method="ngram_gpu" if second else "custom_class"),
         watermark_config=None,
     )
 

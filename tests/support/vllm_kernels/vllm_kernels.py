@@ -277,20 +277,20 @@ def uniform(seed: Tensor, pos: Tensor, offset: Tensor, domain: int = 0) -> Tenso
     """A number between 0 and 1, float64: the hash of vLLM (MurmurHash3) of seed, position and offset."""
     hashed = torch.zeros_like(seed) ^ domain
     for word in (seed & MASK, (seed >> 32) & MASK, pos & MASK, offset):
-        hashed = mixed(hashed, word)
+        hashed = mix(hashed, word)
     hashed = hashed ^ 16
     hashed = (hashed ^ (hashed >> 16)) * 0x85EBCA6B & MASK
     hashed = (hashed ^ (hashed >> 13)) * 0xC2B2AE35 & MASK
     return ((hashed ^ (hashed >> 16)).double() + 0.5) * 2.0**-32
 
 
-def mixed(hashed: Tensor, word: Tensor) -> Tensor:
+def mix(hashed: Tensor, word: Tensor) -> Tensor:
     """The hash after one more word of 32 bits."""
-    word = rotated(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
-    return rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & MASK
+    word = rotate(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
+    return rotate(hashed ^ word, 13) * 5 + 0xE6546B64 & MASK
 
 
-def rotated(word: Tensor, bits: int) -> Tensor:
+def rotate(word: Tensor, bits: int) -> Tensor:
     """A word of 32 bits, rotated to the left."""
     return (word << bits | word >> (32 - bits)) & MASK
 
@@ -334,7 +334,7 @@ def rejection_sample(
     counts = torch.zeros(n, dtype=torch.int32)
     for i, slot in enumerate(idx_mapping.tolist()):
         rows = slice(at[i], at[i + 1])
-        tokens = verified(
+        tokens = verify_draft(
             target_logits[rows].float(), draft_sampled[rows][1:].tolist(), pos[rows], temperature[slot], seed[slot]
         )
         sampled[i, : len(tokens)] = torch.tensor(tokens)
@@ -342,7 +342,7 @@ def rejection_sample(
     return sampled, counts
 
 
-def verified(logits: Tensor, draft: list[int], pos: Tensor, temperature: Tensor, seed: Tensor) -> list[int]:
+def verify_draft(logits: Tensor, draft: list[int], pos: Tensor, temperature: Tensor, seed: Tensor) -> list[int]:
     """Accepted tokens of a draft, and the one after them. logits: [1 + draft, V], after the temperature."""
     if temperature == 0:
         best = logits.argmax(-1).tolist()

@@ -62,7 +62,7 @@ class Drafter:
         return "second" if self.config.use_v2_model_runner else "first"
 
     def update(self, finished: Iterable[str], admitted: Iterable[Any]) -> None:
-        """Forget requests that finished. admitted: vLLM's data of those that begin."""
+        """Forget requests that finished. admitted: vLLM's data of the beginning ones."""
         self.requests.end(finished)
 
     def report(self) -> dict[str, Any]:

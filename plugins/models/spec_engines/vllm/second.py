@@ -155,11 +155,11 @@ class Speculator(Drafter, BaseSpeculator):
             return
         if self.coupled:
             self._choose(logits, batch, verdict)
-        drop_filler(batch, verdict, [self._checked(batch, i) for i in range(batch.num_reqs)])
+        drop_filler(batch, verdict, [self._checked_count(batch, i) for i in range(batch.num_reqs)])
 
-    def _checked(self, batch: Any, i: int) -> int:
+    def _checked_count(self, batch: Any, i: int) -> int:
         """How many tokens of its draft a request evaluated; vLLM may evaluate fewer, or filler behind them."""
-        return min(drafted(batch, i), len(self.drafts.get(batch.req_ids[i], ())))
+        return min(draft_rows(batch, i), len(self.drafts.get(batch.req_ids[i], ())))
 
     def _choose(self, logits: Tensor, batch: Any, verdict: Any) -> None:
         """Write the tokens of seed-coupled verification; every rank chooses them from the same logits."""
@@ -170,10 +170,10 @@ class Speculator(Drafter, BaseSpeculator):
                 tokens = self._coupled_tokens(logits, batch, i, state)
                 verdict.sampled_token_ids[i, : len(tokens)] = torch.tensor(tokens, device=self.device)
                 verdict.num_sampled[i] = len(tokens)
-                verdict.num_rejected[i] = 1 + drafted(batch, i) - len(tokens)
+                verdict.num_rejected[i] = 1 + draft_rows(batch, i) - len(tokens)
 
     def _coupled_tokens(self, logits: Tensor, batch: Any, i: int, state: Any) -> list[int]:
-        row, checked = batch.cu_num_logits_np[i], self._checked(batch, i)
+        row, checked = batch.cu_num_logits_np[i], self._checked_count(batch, i)
         slot, params = batch.idx_mapping_np[i], state.sampling_params
         text = self.states.all_token_ids.gpu[slot, : int(self.states.total_len.gpu[slot])].tolist()
         draft, prompt = self.drafts.get(batch.req_ids[i], [])[:checked], len(state.prompt_token_ids)
@@ -225,8 +225,8 @@ class Speculator(Drafter, BaseSpeculator):
         hidden = dict(zip(sorted(needs.hidden), layers, strict=bool(needs.hidden)))
         first, at = batch.query_start_loc_np, batch.cu_num_logits_np
         for i, (start, count, *tokens) in enumerate(facts_of(batch, self.verdict)):
-            rows, checked = slice(int(first[i]), int(first[i + 1])), self._checked(batch, i)
-            filler = drafted(batch, i) - checked
+            rows, checked = slice(int(first[i]), int(first[i + 1])), self._checked_count(batch, i)
+            filler = draft_rows(batch, i) - checked
             rows = slice(rows.start, rows.stop - filler)
             yield Share(
                 batch.req_ids[i],
@@ -240,14 +240,14 @@ class Speculator(Drafter, BaseSpeculator):
             )
 
 
-def drafted(batch: Any, i: int) -> int:
+def draft_rows(batch: Any, i: int) -> int:
     """Draft rows of a request, with filler."""
     return int(batch.cu_num_logits_np[i + 1] - batch.cu_num_logits_np[i]) - 1
 
 
 def drop_filler(batch: Any, verdict: Any, checked: list[int]) -> None:
     """Keep at most the tokens that were drafted and one more: a token in the place of filler is the target's own."""
-    rows = [1 + drafted(batch, i) for i in range(len(checked))]
+    rows = [1 + draft_rows(batch, i) for i in range(len(checked))]
     if all(n == 1 + k for n, k in zip(rows, checked, strict=True)):
         return
     counts = verdict.num_sampled
