@@ -123,6 +123,10 @@ def test_asynchronous_scheduling_is_refused_on_the_first_runner_alone(monkeypatc
     [
         (lambda config: setattr(config, "watermark_config", object()), "a watermark is configured"),
         (
+            lambda config: setattr(config.parallel_config, "prefill_context_parallel_size", 2),
+            "prefill_context_parallel_size is 2",
+        ),
+        (
             lambda config: setattr(config.parallel_config, "enable_batch_sharded_sampling", True),
             "enable_batch_sharded_sampling is on",
         ),

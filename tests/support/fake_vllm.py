@@ -82,7 +82,9 @@ def config(
         use_v2_model_runner=second,
         model_config=ModelConfig(model),
         additional_config={"spec": {"methods": methods, "plugins": plugins}},
-        parallel_config=SimpleNamespace(pipeline_parallel_size=1, enable_batch_sharded_sampling=False),
+        parallel_config=SimpleNamespace(
+            pipeline_parallel_size=1, prefill_context_parallel_size=1, enable_batch_sharded_sampling=False
+        ),
         scheduler_config=SimpleNamespace(async_scheduling=False),
         cache_config=SimpleNamespace(enable_prefix_caching=caching),
         device_config=SimpleNamespace(device="cpu"),

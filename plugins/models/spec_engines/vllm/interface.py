@@ -73,7 +73,14 @@ def check_second(config: Any) -> None:
             "a watermark is configured; methods of spec-core were not tried with watermarks",
             hint="leave out the watermark or the methods",
         )
-    if config.parallel_config.enable_batch_sharded_sampling:
+    parallel = config.parallel_config
+    if parallel.prefill_context_parallel_size > 1:
+        raise UsageError(
+            f"prefill_context_parallel_size is {parallel.prefill_context_parallel_size}; methods of spec-core need all "
+            "rows of a prompt on each rank",
+            hint="use tensor_parallel_size",
+        )
+    if parallel.enable_batch_sharded_sampling:
         raise UsageError(
             "enable_batch_sharded_sampling is on; methods of spec-core need all requests of a step on each rank",
             hint="set enable_batch_sharded_sampling=False",
