@@ -213,7 +213,7 @@ class Speculator(Drafter, BaseSpeculator):
         return torch.tensor([row + [FILLER] * (self.width - len(row)) for row in rows], device=self.device)
 
     def take_drafts(self) -> DraftTokenIds:
-        """The drafts of the last step, for the scheduler, which evaluates as many rows."""
+        """The drafts of the last step, for the scheduler, which evaluates a row for each token."""
         return DraftTokenIds(self.keys, [list(self.drafts.get(key, ())) for key in self.keys])
 
     def _request(self, key: str) -> Request:
