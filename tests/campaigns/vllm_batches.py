@@ -2,8 +2,9 @@
 
 ``VLLM_PYTHON tests/campaigns/vllm_batches.py [--runner second] [--async-scheduling] [--limit 3] [-n 64]``
 
-zoo:pico in float32, four sequences at a time, one thread. Every case is an engine of its own in this process after the
-last one; one JSON line for each kind of request says how many texts equal those of the same batch without drafts. The
+zoo:pico in float32, four sequences at a time, one thread. On the CPU the first runner mixes no sampled requests with greedy
+ones, whose texts vLLM 0.32 then changes with its own ngram too, and it takes prompts whole, because a seed fails in a
+piece of a prompt there. Every case is an engine of its own in this process after the last one; one JSON line for each kind of request says how many texts equal those of the same batch without drafts. The
 process fails if a text differs, or a case did not do what it is for.
 """
 
@@ -59,7 +60,7 @@ def arguments() -> Any:
 
 def try_mixed(args: Any) -> Iterator[str]:
     """Requests of all kinds in turn, seed-coupled where they sample."""
-    kinds = list(KINDS)
+    kinds = [kind for kind in KINDS if args.runner == "second" or kind != "seeded"]
     given = prompts(args)
     terms = [KINDS[kinds[i % len(kinds)]] for i in range(len(given))]
     plain, drafting, report = both(args, METHODS, terms, coupled=True)
@@ -118,9 +119,11 @@ def texts(
 
     drafts = options(methods, coupled=coupled, runner=args.runner) | {"async_scheduling": args.async_scheduling}
     more = {"enable_prefix_caching": False} | more
+    if args.runner == "second":
+        more["max_num_batched_tokens"] = 64
     model = LLM(
         str(directory("zoo:pico")), dtype="float32", enforce_eager=True, max_model_len=1024, max_num_seqs=4,
-        max_num_batched_tokens=64, disable_log_stats=True, **more, **drafts,
+        disable_log_stats=True, **more, **drafts,
     )  # fmt: skip
     params = [SamplingParams(max_tokens=args.n, seed=i, **one) for i, one in enumerate(terms)]
     for _ in range(1 + twice):
