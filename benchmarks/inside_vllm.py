@@ -1,6 +1,10 @@
 """Tokens per CPU second inside vLLM: methods of this project against vLLM's own n-gram and suffix drafts, in turns.
 
     VLLM_PYTHON benchmarks/inside_vllm.py [-m zoo:pico] [--rounds 5] [--limit 5]
+    VLLM_PYTHON benchmarks/inside_vllm.py --runners [--rounds 3] [--limit 2]
+
+``--runners`` compares vLLM's two model runners instead, and what filler and asynchronous scheduling change on the
+second.
 
 Each contender of a round is a process of its own, pinned to one processor, with one thread, eager, greedy, float32, one
 sequence at a time; the time that it takes to start is not counted. The order of contenders rotates. Threads of
@@ -31,6 +35,17 @@ SHARED = "suffix:shared=true"
 """Drafts from outputs of earlier requests too, as vLLM's suffix drafts."""
 METHODS = ("ngram", "suffix", SHARED, "recycling", "draft-model=zoo:pico-draft")
 PLAIN, PEERS = "plain", ("vllm-ngram", "vllm-suffix")
+RUNNERS = (
+    PLAIN,
+    "ngram",
+    "draft-model=zoo:pico-draft",
+    "plain@second",
+    "ngram@second",
+    "ngram@second+filler",
+    "ngram@second+async_scheduling",
+    "draft-model=zoo:pico-draft@second",
+)
+"""Contenders of ``--runners``: METHOD@RUNNER+SWITCH."""
 
 
 def main() -> None:
@@ -39,16 +54,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit", type=int, default=5, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--runners", action="store_true", help="compare vLLM's two model runners")
     args = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     known = {*campaign.METHODS[args.model], SHARED}
-    names = [PLAIN, *PEERS, *(name for name in METHODS if name in known)]
+    names = [*RUNNERS] if args.runners else [PLAIN, *PEERS, *(name for name in METHODS if name in known)]
     for turn in range(args.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             if (key := of(args, name, turn)) not in saved_units():
                 measure(args, name, key)
-    table(args, names)
+    (table_of_runners if args.runners else table)(args, names)
 
 
 def of(args: Any, name: str, turn: int) -> str:
@@ -64,12 +80,15 @@ def saved_units() -> dict[str, dict[str, Any]]:
 
 def measure(args: Any, name: str, key: str) -> None:
     """One run. A contender that does not run is recorded as such."""
+    method, _, where = name.partition("@")
+    runner, *switches = (where or "first").split("+")
     asked = argparse.Namespace(
         model=args.model, limit=args.limit, n=args.n, directory=str(directory(args.model)), dtype="float32",
-        tensor_parallel=1, sequences=1, temperature=0.0,
+        tensor_parallel=1, sequences=1, temperature=0.0, runner=runner,
+        **{switch: switch in switches for switch in campaign.SWITCHES},
     )  # fmt: skip
     with TemporaryDirectory() as folder:
-        result = campaign.contender(name, asked, Path(folder) / "found.json")
+        result = campaign.contender(method, asked, Path(folder) / "found.json")
     unit: dict[str, Any] = {"key": key, "rate": None}
     if result is not None:
         unit = {"key": key, "rate": sum(map(len, result["texts"])) / result["seconds"]}
@@ -89,6 +108,19 @@ def table(args: Any, names: list[str]) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, unit_runs in runs.items():
         cells = [equal(unit_runs, runs[PLAIN]), *(ratio(unit_runs, runs[base]) for base in (PLAIN, *PEERS))]
+        cells += [middle([run.get(f"{part}_us_per_step") for run in unit_runs]) for part in ("plugin", "host")]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def table_of_runners(args: Any, names: list[str]) -> None:
+    """Rates against plain decoding on the first runner, and microseconds of a step, of every contender."""
+    known = saved_units()
+    runs = {name: [known[of(args, name, turn)] for turn in range(args.rounds)] for name in names}
+    print("| contender | equal | of plain, first runner | tokens per step | plugins, us | host, us |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, unit_runs in runs.items():
+        cells = [equal(unit_runs, runs[PLAIN]), ratio(unit_runs, runs[PLAIN])]
+        cells.append(f"{unit_runs[0]['tokens_per_step']:.2f}" if "tokens_per_step" in unit_runs[0] else "")
         cells += [middle([run.get(f"{part}_us_per_step") for run in unit_runs]) for part in ("plugin", "host")]
         print(f"| {name} | {' | '.join(cells)} |")
 

@@ -29,7 +29,7 @@ myst_heading_anchors = 3
 myst_links_external_new_tab = False
 highlight_language = "text"
 
-CONTENTS = ("index", "plugins", "rules/README")
+CONTENTS = ("index", "plugins", "rules/README", "engines")
 """Pages whose links are the table of contents, section by section; a page that two of them link to stands once."""
 LINK = re.compile(r"\]\((?!http)([^)#\s]+\.md)\)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -17,7 +18,7 @@ from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.architectures import architectures
 from tools.drafters import drafters
-from tools.engines import engines
+from tools.engines import engines, page_of
 from tools.formats import output
 from tools.notebook import notebook
 from tools.reference import fence_blocks, prose
@@ -110,6 +111,7 @@ PAGES = {
     "plugins.md": plugins,
     "output.md": output,
     "engines.md": engines,
+    **{f"engines/{name}.md": partial(page_of, name) for name in ("transformers", "llamacpp", "vllm", "sglang")},
     "drafters.md": drafters,
     "add-an-architecture.md": architectures,
     "notebook.ipynb": notebook,
@@ -124,6 +126,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     schema.FILE.write_text(schema.text(schema.results()), "utf-8")
     summary_schema.FILE.write_text(schema.text(summary_schema.summary()), "utf-8")
+    (folder / "engines").mkdir(exist_ok=True)
     for page in PAGES:
         (folder / page).write_text(document(page), "utf-8")
 

@@ -1,7 +1,8 @@
-"""The page that says what other engines serve, from the declarations of their adapters and the needs of methods."""
+"""Pages about other engines, from the declarations of their adapters, the needs of methods, and measured results."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import attrs
 from spec_engines import llamacpp, sglang, transformers, vllm
 from spec_engines.declared import MATRICES, Engine
 
+from benchmarks.support.results import read_table
+from benchmarks.support.tables import heading, row
 from spec_core import Needs, Refused, load
 from spec_core.commands import discover
 from spec_core.host import EngineModel, Serves, check
@@ -16,6 +19,7 @@ from spec_core.host.engine import WORDS
 from spec_core.testing import TargetConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.toolkit import next_token_layer
+from tools.results import source
 
 ADAPTERS = (transformers, llamacpp, vllm, sglang)
 OWN = "`gguf:`, `hf:`, `zoo:`"
@@ -35,7 +39,9 @@ ROWS = {
 }
 BESIDE = ("scheme", "extra", "serves", "target", "skipped")
 """Fields of a declaration that other parts of the page show."""
-TEXT = Path(__file__).with_name("engines.md")
+TEXTS = Path(__file__).with_name("engine_pages")
+"""The pages without their tables: ``{results: FILE, TABLE}`` stands for one of ``benchmarks/results``."""
+RESULTS = re.compile(r"\{results: ([^,}]+), ([^}]+)\}")
 MODELS = {"mtp": "zoo:pico-hybrid"}
 """The model on which a method is asked for its needs, where it is not zoo:pico."""
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -53,14 +59,27 @@ CACHE_READERS = {"assistant": Needs(final=True, weights={"token_embd.weight"}, c
 
 
 def engines() -> str:
-    """The whole page: the text with the tables in their places."""
+    """The page about all engines: the text with the tables in their places."""
     declared = [adapter.ENGINE for adapter in ADAPTERS]
     return (
-        TEXT.read_text("utf-8")
+        page_of("engines")
         .replace("{table}", table(declared))
         .replace("{methods}", methods(declared))
         .replace("{skipped}", skipped_checks(declared))
     )
+
+
+def page_of(name: str) -> str:
+    """A page with its tables of results."""
+    text = (TEXTS / f"{name}.md").read_text("utf-8")
+    return RESULTS.sub(lambda match: "\n".join(results_table(*match.groups())), text)
+
+
+def results_table(file: str, name: str) -> list[str]:
+    """Lines of a table of results, with its notes and circumstances."""
+    measured = read_table(file, name)
+    lines = [*heading(measured["columns"]), *map(row, measured["rows"])]
+    return [*lines, *(part for note in measured["notes"] for part in ("", note)), *source(file, name)]
 
 
 # what each engine serves

@@ -36,12 +36,21 @@ METHODS = {
         "eagle3=zoo:pico-eagle3",
         "dflash=zoo:pico-dflash",
         "mtp=zoo:pico-hybrid",
+        "dspark=random",
+        "dflash2=random",
         "echo",
     ],
     "zoo:smollm2": ["ngram", "suffix", "recycling"],
     "random": ["ngram", "suffix", "recycling"],
 }
-"""The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
+"""The layer of pico-hybrid fits pico, which has the same sizes. random: a head with random weights, whose drafts are
+rejected. echo: tests/out_of_tree/spec-echo, if installed.
+"""
+SWITCHES = {
+    "prefix_caching": "reuse rows of earlier prompts",
+    "async_scheduling": "schedule a step before the last one has ended; the second runner only",
+    "filler": "evaluate every row of a draft, as with asynchronous scheduling; the second runner only",
+}
 OFF = "off"
 """Plain decoding with the noise of this project."""
 OWN: dict[str, dict[str, Any]] = {
@@ -68,8 +77,20 @@ def main() -> None:
             report = Report(args, difference["texts"])
             print(json.dumps(report.row(base, difference) | {"ranks": first.tensor_parallel}), flush=True)
             for name in contenders:
-                if difference := contender(name, args, out):
-                    print(json.dumps(report.row(name, difference)), flush=True)
+                method = with_head(name)
+                if difference := contender(method, args, out):
+                    print(json.dumps(report.row(name, difference, method)), flush=True)
+
+
+def with_head(name: str) -> str:
+    """The method; for ``NAME=random`` with a new head for zoo:pico."""
+    kind, _, file = name.partition("=")
+    if file != "random":
+        return name
+    from tests.methods import heads
+
+    heads.PATHS["pico"] = lambda: "zoo:pico"
+    return f"{kind}:file={heads.method(kind, 'pico')[1]['file']},p_min=0"
 
 
 def directory_of(model: str) -> str:
@@ -85,6 +106,7 @@ def arguments() -> Any:
     parser.add_argument("-m", "--model", default="zoo:pico", choices=METHODS)
     parser.add_argument("--method", action="append", help="a method, vllm-ngram or vllm-suffix; repeat; default: all")
     parser.add_argument("--base", help="whose texts the others are compared with; default: plain decoding")
+    parser.add_argument("--runner", default="first", choices=["first", "second"])
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tensor-parallel", type=int, default=1)
@@ -92,6 +114,8 @@ def arguments() -> Any:
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--limit", type=int, default=13, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)
+    for name, text in SWITCHES.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
@@ -103,13 +127,15 @@ def contender(name: str, args: Any, out: Path) -> dict[str, Any] | None:
     words = ["--one", name, "--out", str(out), "--directory", args.directory, "-m", args.model]
     words += ["--dtype", args.dtype, "--tensor-parallel", str(args.tensor_parallel), "-n", str(args.n)]
     words += ["--sequences", str(args.sequences), "--limit", str(args.limit)]
-    words += ["--temperature", str(args.temperature)]
+    words += ["--temperature", str(args.temperature), "--runner", args.runner]
+    words += [f"--{name.replace('_', '-')}" for name in SWITCHES if getattr(args, name)]
     several = args.tensor_parallel > 1
     environment = {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(several)),
         "OMP_NUM_THREADS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_USE_V2_MODEL_RUNNER": str(int(args.runner == "second")),
     } | ({"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if several else {})
     out.unlink(missing_ok=True)
     ran = subprocess.run(
@@ -132,14 +158,17 @@ def one(args: Any) -> None:
         more: dict[str, Any] = {"speculative_config": own | {"num_speculative_tokens": DRAFT_MAX}} if own else {}
     else:
         method = "ngram" if args.one == OFF else args.one
-        more = options([method], draft_max=DRAFT_MAX, coupled=bool(args.temperature))
+        more = options([method], draft_max=DRAFT_MAX, coupled=bool(args.temperature), runner=args.runner)
+        more["async_scheduling"] = args.async_scheduling
+    if args.filler:
+        evaluate_filler()
     model = LLM(
         args.directory,
         dtype=args.dtype,
         enforce_eager=True,
         max_model_len=1024,
         max_num_seqs=args.sequences,
-        enable_prefix_caching=False,
+        enable_prefix_caching=args.prefix_caching,
         tensor_parallel_size=args.tensor_parallel,
         disable_log_stats=True,
         **more,
@@ -156,6 +185,17 @@ def one(args: Any) -> None:
     seconds = process_time() - began
     counts = {} if args.one in OWN else model.collective_rpc("spec_report")[0]
     Path(args.out).write_text(json.dumps({"texts": texts, "seconds": seconds, "counts": counts}))
+
+
+def evaluate_filler() -> None:
+    """Tell the scheduler that every draft has the whole width."""
+    from spec_engines.vllm.second import Speculator
+    from vllm.v1.outputs import DraftTokenIds
+
+    def take_rows(self: Any) -> Any:
+        return DraftTokenIds(self.keys, [[-1] * self.width for _ in self.keys])
+
+    Speculator.take_drafts = take_rows
 
 
 def prompts(args: Any) -> list[Any]:
@@ -181,7 +221,8 @@ class Report:
         self.target = load(f"transformers:{args.directory}", dtype="float32", device="cpu")
         self.target.info = attrs.evolve(self.target.info, trees=False)  # as in vLLM
 
-    def row(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    def row(self, name: str, result: dict[str, Any], method: str | None = None) -> dict[str, Any]:
+        """Columns of a contender. method: as it was given to vLLM; None: by its name."""
         args, texts = self.args, result["texts"]
         both = zip(range(len(texts)), self.prompts, self.plain, texts, strict=True)
         parted = [x for x in both if x[2] != x[3]]
@@ -190,12 +231,14 @@ class Report:
             "dtype": args.dtype,
             "temperature": args.temperature,
             "ranks": args.tensor_parallel,
+            "runner": args.runner,
+            **{name: True for name in SWITCHES if getattr(args, name)},
             "contender": name,
             "equal": f"{len(texts) - len(parted)} of {len(texts)}",
             "rate": round(sum(map(len, texts)) / result["seconds"], 1) if args.tensor_parallel == 1 else None,
             "differences": [difference(self.target, args.temperature, *x) for x in parted],
         }
-        return columns | count_columns(result["counts"]) | ours(name, args, self.target, self.prompts)
+        return columns | count_columns(result["counts"]) | ours(method or name, args, self.target, self.prompts)
 
 
 def count_columns(counts: dict[str, Any]) -> dict[str, Any]:

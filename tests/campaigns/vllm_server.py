@@ -1,6 +1,6 @@
 """``spec vllm serve`` with the real vLLM: switches of requests, a controller, and our counts in the server's metrics.
 
-``VLLM_PYTHON tests/campaigns/vllm_server.py [--limit 3] [-n 64]``
+``VLLM_PYTHON tests/campaigns/vllm_server.py [--runner second] [--limit 3] [-n 64]``
 
 Two servers, without and with ``control=auto``, answer the same prompts of zoo:pico greedily in float32. One JSON line
 for each kind of request: how many texts equal those of requests that switch drafts off, and by how much each counter
@@ -45,6 +45,7 @@ DRAFTS, TOKENS, ACCEPTED, SECONDS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runner", default="first", choices=["first", "second"])
     parser.add_argument("--limit", type=int, default=3, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=64)
     args = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> None:
 
     model, failed = str(directory("zoo:pico")), []
     for control in ("fixed", "auto"):
-        with server(model, control) as url:
+        with server(model, control, args.runner) as url:
             asked = ASKED if control == "fixed" else {"off": ASKED["off"], "all": {}}
             failed += [f"control={control}: {why}" for why in try_requests(url, asked, control, args)]
     for why in failed:
@@ -61,12 +62,13 @@ def main() -> None:
 
 
 @contextmanager
-def server(model: str, control: str) -> Iterator[str]:
+def server(model: str, control: str, runner: str) -> Iterator[str]:
     """The address of ``spec vllm serve``, one thread."""
     from benchmarks.serving import free_port
 
     port = free_port()
     words = [str(Path(sys.executable).with_name("spec")), "vllm", "serve", model, "--control", control]
+    words += ["--model-runner", runner]
     words += [word for name in METHODS for word in ("--method", name)]
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with TemporaryFile() as log:
@@ -102,7 +104,8 @@ def try_requests(url: str, asked: dict[str, dict[str, Any]], control: str, args:
         rose = {key: value - before.get(key, 0.0) for key, value in counters(url).items()}
         equal = sum(a == b for a, b in zip(texts["off"], texts[name], strict=True))
         growth = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
-        print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": growth}), flush=True)
+        columns = {"runner": args.runner, "control": control, "requests": name}
+        print(json.dumps(columns | {"equal": equal, "rose": growth}), flush=True)
         if equal < len(texts[name]):
             yield f"{name}: {len(texts[name]) - equal} texts differ"
         yield from (f"{name}: {why}" for why in wrong(name, rose, control))

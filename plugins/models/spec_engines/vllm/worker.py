@@ -4,24 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
-from spec_engines.vllm import interface
+from spec_engines.vllm import first, interface
+from spec_engines.vllm.drafter import Drafter
 
 
 class Worker(interface.platform_worker()):  # type: ignore[misc]
     """Worker for ``worker_cls``. Only its runner differs from vLLM's."""
 
     def init_device(self) -> None:
-        """vLLM calls it before it reads weights. Raises UsageError for a configuration without a proposer."""
+        """vLLM calls it before it reads weights. Raises UsageError for a configuration without a drafter."""
         interface.check(self.vllm_config)
-        super().init_device()
-        interface.attach(self.model_runner)
+        self.door = self._runner_module()
+        with self.door.drafting():
+            super().init_device()
+        if self.door is first:
+            first.attach(self.model_runner)
+
+    def load_model(self, *args: Any, **keywords: Any) -> None:
+        """The second runner loads models for its own drafters only."""
+        super().load_model(*args, **keywords)
+        if self.door is not first:
+            self.door.attach(self.model_runner)
+
+    def _runner_module(self) -> Any:
+        """The module of this project that knows the runner that vLLM has chosen."""
+        if not self.vllm_config.use_v2_model_runner:
+            return first
+        from spec_engines.vllm import second
+
+        return second
+
+    @property
+    def drafter(self) -> Drafter:
+        """The drafter of the runner."""
+        drafter: Drafter = self.door.drafter_of(self.model_runner)
+        return drafter
+
+    def compile_or_warm_up_model(self) -> Any:
+        """vLLM tries its kernels."""
+        self.drafter.warming = True
+        try:
+            return super().compile_or_warm_up_model()
+        finally:
+            self.drafter.warming = False
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """vLLM calls it with the requests that finished, once more after the last one."""
-        output = super().execute_model(scheduler_output)
-        self.model_runner.drafter.requests.end(scheduler_output.finished_req_ids)
-        return output
+        """vLLM calls it with the requests that begin and that finished, once more after the last one."""
+        self.drafter.update(scheduler_output.finished_req_ids, scheduler_output.scheduled_new_reqs)
+        return super().execute_model(scheduler_output)
 
     def spec_report(self) -> dict[str, Any]:
         """Statistics of the methods, for ``LLM.collective_rpc("spec_report")``; those of rank 0 count."""
-        return self.model_runner.drafter.report()
+        return self.drafter.report()
