@@ -26,7 +26,7 @@ def results_file() -> str:
 
 def results() -> str:
     """Every name of every kind of line of ``results.jsonl``."""
-    parts = [f"### {TITLES[kind]}\n\n{list_names(schema.line(kind))}\n" for kind in schema.KINDS]
+    parts = [f"## {TITLES[kind]}\n\n{list_names(schema.line(kind))}\n" for kind in schema.KINDS]
     return "\n\n".join(parts)
 
 

@@ -255,7 +255,7 @@ def account_figure() -> str:
         steps = [r["step"] if int(r["step"]) % 200 == 0 else "" for r in results]
         parts += charts.curves(Scale(0, len(values) - 1, *x), y, titles[name], [values], steps, ticks[name])
     parts.append(charts.text(WIDTH / 2, 448, "steps; drafts are always wrong from 400 to 800", "middle", "dim"))
-    about = "The balance falls from 20 to 4 when drafts turn wrong; then no method drafts until a trial is accepted again."
+    about = "The balance falls from 20 to 4 when drafts turn wrong; then none is drafted until a trial is accepted."
     return charts.picture("The account of the controller auto", about, parts, 462)
 
 
@@ -266,8 +266,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 }
 """Marked tables of docs/benchmarks.md."""
 ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
-EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
 """Marked tables of docs/methods/gdn-rollback.md."""
+EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
+"""Marked tables of docs/pictures.md."""
 AUDIT_TABLES: dict[str, Callable[[], list[str]]] = {"audits": audits.audits}
 """Marked tables of docs/audit.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}

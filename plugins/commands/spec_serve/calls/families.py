@@ -1,4 +1,4 @@
-"""Which form of calls and thinking the models of each family write: the readers' table, and that of docs/serve-chats.md."""
+"""Forms of calls and thinking that the models of each family write, for the readers and docs/serve-chats.md."""
 
 from __future__ import annotations
 
