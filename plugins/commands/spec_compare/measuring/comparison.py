@@ -65,7 +65,7 @@ def run_experiment(
         check(header)
     if results is not None:
         results.begin(header, None if accounts["no_prompts"] else source.prompts)
-        header = header if before is None else before.header  # its date and load are those of the first part
+        header = header if before is None else before.header  # its date and load are the first part's
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
     with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()

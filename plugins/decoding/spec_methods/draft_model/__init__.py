@@ -58,7 +58,7 @@ from spec_methods.draft_model.vocabulary import (
 )
 
 COMMITTED = BranchPoint()
-"""The place behind committed text."""
+"""The place after committed text."""
 P_MIN = 0.35
 """Default that holds if neither the user nor a controller sets one."""
 
