@@ -25,8 +25,8 @@ def _tuple(tokens: Iterable[int]) -> tuple[int, ...]:
 class Progress:
     """One request in one step of an engine.
 
-    tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a part of a prompt
-        that more of it follows.
+    tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a chunk
+        of a prompt that is not the last.
     checked: how many tokens of the last draft were verified; None means all. The others count as not drafted.
     start: position of the first row of ``hidden`` and ``final``; None means the first that was not reported yet.
     prompt_rows: rows of the prompt that a step without tokens evaluated.

@@ -134,7 +134,7 @@ def prepare_runs(
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
     """Run all laps; laps of an interrupted run are taken from its results.
 
-    costs: goes on between the laps.
+    costs: its measurement continues between the laps.
     """
     _announce(entrants, header, [] if results is None else results.laps)
 
