@@ -63,14 +63,23 @@ def declared_table() -> str:
 
 
 def page() -> str:
-    return "\n".join([HEAD, declared_table(), *(section(name, kit) for name, kit in KITS.items())])
+    kits = {title: dict(promises(kit)) for title, kit in KITS.items()}
+    shared = {
+        check: text for checks in kits.values() for check, text in checks.items() if owners(kits, check, text)[1:]
+    }
+    parts = [f"## {title}: `{KITS[title].__name__}`\n\n{listed(kits[title], shared)}\n" for title in kits]
+    several = [f"- `{check}` ({', '.join(owners(kits, check, text))}): {text}" for check, text in shared.items()]
+    return "\n".join([HEAD, declared_table(), *parts, "## Promises of several kinds\n", *several, ""])
 
 
-def section(title: str, kit: type) -> str:
-    """One conformance class."""
-    return "\n".join(
-        [f"## {title}: `{kit.__name__}`", "", *(f"- `{check}`: {text}" for check, text in promises(kit)), ""]
-    )
+def owners(kits: dict[str, dict[str, str]], check: str, text: str) -> list[str]:
+    """Titles of the kits that have this check with this promise."""
+    return [title.lower() for title, checks in kits.items() if checks.get(check) == text]
+
+
+def listed(checks: dict[str, str], shared: dict[str, str]) -> str:
+    """The promises of one kit that no other kit has."""
+    return "\n".join(f"- `{check}`: {text}" for check, text in checks.items() if shared.get(check) != text)
 
 
 if __name__ == "__main__":
