@@ -67,7 +67,7 @@ def page() -> str:
     shared = {
         check: text for checks in kits.values() for check, text in checks.items() if owners(kits, check, text)[1:]
     }
-    parts = [f"## {title}: `{KITS[title].__name__}`\n\n{listed(kits[title], shared)}\n" for title in kits]
+    parts = [f"## {title}: `{KITS[title].__name__}`\n\n{list_promises(kits[title], shared)}\n" for title in kits]
     several = [f"- `{check}` ({', '.join(owners(kits, check, text))}): {text}" for check, text in shared.items()]
     return "\n".join([HEAD, declared_table(), *parts, "## Promises of several kinds\n", *several, ""])
 
@@ -77,7 +77,7 @@ def owners(kits: dict[str, dict[str, str]], check: str, text: str) -> list[str]:
     return [title.lower() for title, checks in kits.items() if checks.get(check) == text]
 
 
-def listed(checks: dict[str, str], shared: dict[str, str]) -> str:
+def list_promises(checks: dict[str, str], shared: dict[str, str]) -> str:
     """The promises of one kit that no other kit has."""
     return "\n".join(f"- `{check}`: {text}" for check, text in checks.items() if shared.get(check) != text)
 
