@@ -1,8 +1,9 @@
 """Healthy heads before ``spec doctor``: six heads are trained, and examined at fourteen points of their training.
 
-    python tests/campaigns/doctor.py --out build/doctor [--minutes 3]
+    python tests/campaigns/doctor.py --out build/doctor [--minutes 3] [--seed 0]
 
 ``--minutes``: of all steps of a head; its checkpoints are heads too, which the next part of the training starts from.
+``--seed``: of the first part's training; each next part takes the seed after it.
 Heads that are in the folder are not trained again. Prints the cause that is named for each, its acceptance and the
 processor time; the exit code is 1 if a cause is named.
 """
@@ -40,13 +41,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     target = load("zoo:pico", device="cpu", threads=1)
     blamed = 0
     for name in HEADS:
-        for head in train(name, options.out, options.minutes):
+        for head in train(name, options.out, options.minutes, options.seed):
             blamed += examine(head, target)
     print(f"{blamed} of {sum(len(shares) for _, shares in HEADS.values())} heads are blamed", flush=True)
     return int(blamed > 0)
@@ -57,7 +59,7 @@ def checkpoint_path(name: str, number: int, folder: Path) -> Path:
     return folder / (f"{name}-{number}" if "--format" in HEADS[name][0] else f"{name}-{number}.gguf")
 
 
-def train(name: str, folder: Path, minutes: float) -> list[Path]:
+def train(name: str, folder: Path, minutes: float, seed: int) -> list[Path]:
     """Train a head part by part; returns what was written after each."""
     words, shares = HEADS[name]
     words = tuple(word.format(blocks=checkpoint_path("blocks", len(HEADS["blocks"][1]) - 1, folder)) for word in words)
@@ -66,7 +68,7 @@ def train(name: str, folder: Path, minutes: float) -> list[Path]:
         if head.exists():
             continue
         part = minutes * (share - (shares[i - 1] if i else 0.0))
-        command = [*words, *COMMON, "--minutes", f"{part:.3f}", "--seed", str(i), "--out", str(head)]
+        command = [*words, *COMMON, "--minutes", f"{part:.3f}", "--seed", str(seed + i), "--out", str(head)]
         command += ["--from", str(heads[i - 1])] if i else []
         subprocess.run([sys.executable, "-m", "spec_cli.main", "train", *command], cwd=ROOT, check=True)
     return heads

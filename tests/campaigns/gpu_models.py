@@ -40,6 +40,7 @@ CASES = {
     "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "", "granite-hybrid": "",
     "falcon-h1": "", "nemotron-h": "", "nemotron-h-moe": "",
     "lfm2": "", "lfm2moe": "", "minimax-m2": "", "gemma4-e": "", "gemma4-k": "", "gemma4-moe": "",
+    "kimi-linear": "gguf.", "deepseek3": "", "glm4moelite": "gguf.",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""
 QUANTISED = {"llama-q4_k_m": "model-q4_k_m.gguf", "qwen3-q8_0": "model-q8_0.gguf"}

@@ -21,8 +21,6 @@ from tests.targets.drive import fresh
 
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 FLOORS = "rounding_floor", "rotary_floor"
-REFUSED = dict.fromkeys(("kimi-linear", "deepseek3", "glm4moelite"), "attention over latents")
-"""Families without kernels, and what is said of them."""
 
 
 def families() -> list[str]:
@@ -46,10 +44,6 @@ def has_logits(folder: Path) -> bool:
 @pytest.mark.parametrize("family", families())
 def test_logits(family):
     folder = golden(family)
-    if family in REFUSED:
-        with pytest.raises(UsageError, match=REFUSED[family]):
-            load(model_of(folder), **OPTIONS)
-        return
     try:
         target = load(model_of(folder), **OPTIONS)
     except UsageError as error:

@@ -16,7 +16,7 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 
 from spec_core import Request, Run, load
 from spec_core.testing import RandomTrees
-from tests.support.small_models import tiny_hybrid, tiny_lfm2, tiny_scanned
+from tests.support.small_models import tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
 
 OPTIONS = {"device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 TOKENS = torch.randint(300, (200,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -29,8 +29,10 @@ FILES = {
     "qwen35": lambda: tiny_hybrid(0, mtp=False, small=True),
     "falcon-h1": lambda: tiny_scanned("falcon-h1"),
     "lfm2": tiny_lfm2,
+    "kimi-linear": tiny_kimi,
 }
-"""A gated delta net, Mamba-2, and short convolutions. Golden vectors measure the other families."""
+"""A gated delta net, Mamba-2, short convolutions, and a decay of every channel with latents. Golden vectors measure the
+other families."""
 
 
 @pytest.fixture(scope="module", params=FILES)

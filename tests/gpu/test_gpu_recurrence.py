@@ -23,6 +23,7 @@ from tests.support.gpu_twins import naive_convolve_gated, naive_prepare_rows, na
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPE = DeltaShape(key_heads=2, value_heads=4, key_dim=12, value_dim=10, kernel=4, tiled=True)
+BY_CHANNEL = DeltaShape(key_heads=2, value_heads=4, key_dim=12, value_dim=10, kernel=4, by_channel=True)
 NAN = float("nan")
 
 
@@ -51,20 +52,20 @@ def one_chunk_a_place(monkeypatch):
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-@pytest.mark.parametrize("scan", [False, True])
-def test_rows_are_prepared(recorded, scan):
+@pytest.mark.parametrize(("shape", "scan"), [(SHAPE, False), (SHAPE, True), (BY_CHANNEL, False)])
+def test_rows_are_prepared(recorded, shape, scan):
     """A chain, a tree and rows that only fill the step, over windows of two places; rows are strided."""
-    pool = random_states(3, 2)
+    pool, decays = random_states(3, 2, shape), shape.decays
     parents, sources, count = [-1, 0, 1, 2, 3, -1, 5, 5, 6, -1], [1] * 5 + [0] * 5, 10
     offsets = [int(pool.offsets[place]) for place in sources]
     links = Links(*(torch.tensor(m, device=DEVICE) for m in (parents, offsets, [-1] * count)))
-    products = randn(16, SHAPE.channels + 9)
-    x, beta, alpha = products[:, 1 : 1 + SHAPE.channels], products[:, -8:-4], products[:, -4:] * 9
-    results = []
-    conv, rate, dt, bias = randn(4, SHAPE.channels), -randn(4).exp(), randn(4), randn(SHAPE.channels)
+    products = randn(16, SHAPE.channels + 5 + decays)
+    x, beta = products[:, 1 : 1 + SHAPE.channels], products[:, -4 - decays : -decays]
+    alpha, results = products[:, -decays:] * 9, []
+    conv, rate, dt, bias = randn(4, SHAPE.channels), -randn(decays).exp(), randn(decays), randn(SHAPE.channels)
     for prepare in (prepare_rows, naive_prepare_rows):
         empty = lambda *shape: torch.full((16, *shape), NAN, device=DEVICE)
-        outs = empty(2, 12), empty(4, 10), empty(4), empty(SHAPE.record_bytes // 4)
+        outs = empty(2, 12), empty(4, 10), empty(4), empty(shape.record_bytes // 4)
         inputs = DeltaInputs(conv, rate, dt, 1e-5, pool, 2, *outs, recorded, bias if scan else None, 2.0)
         prepare(x, beta, alpha, links, inputs)
         results.append(outs)
@@ -88,7 +89,7 @@ def test_gated_convolutions(shape):
     assert out[10:].isnan().all()
 
 
-@pytest.mark.parametrize("shape", [SHAPE, ConvShape(600, 3)])
+@pytest.mark.parametrize("shape", [SHAPE, BY_CHANNEL, ConvShape(600, 3)])
 @pytest.mark.parametrize("path", [[3], [0, 4], [0, 1, 2, 3, 4], []])
 def test_rows_are_replayed(path, shape):
     """Paths shorter and longer than a window, into the second of three places."""

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from spec_kernels.gpu.choice.chooser import DeviceChoice
 from spec_kernels.gpu.device import device_lock
 from spec_kernels.gpu.executor import PREPARED_ROWS
-from spec_kernels.gpu.pages import LINES, PAGE, Pool
+from spec_kernels.gpu.pages import LINES, PAGE, CacheShape, Pool
 from spec_kernels.model.batch import Choices, ForwardBatch, SequenceRows
 
 from benchmarks.dense_shapes import TINY, dense_target
@@ -154,7 +154,7 @@ def test_common_sizes_are_prepared_and_used_by_the_first_thread(monkeypatch):
 
 def test_threads_that_take_the_last_pages_get_pages_of_their_own():
     """A pool grows between the count of its free pages and their use by another thread."""
-    pool = Pool(((1, 16),), PAGE * LINES, torch.float32, torch.device("cpu"))
+    pool = Pool((CacheShape(1, 16),), PAGE * LINES, torch.float32, torch.device("cpu"))
     taken: list[int] = []
     failures: list[BaseException] = []
 

@@ -12,16 +12,17 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.embedding import embed
+from spec_kernels.gpu.head_products import multiply_heads
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
 from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
-from spec_kernels.gpu.pages import PAGE, Pool
+from spec_kernels.gpu.pages import PAGE, CacheShape, Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
-from spec_kernels.gpu.tiles import tile_height
+from spec_kernels.gpu.tiles import tile_of
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.model.shapes import HeadShape
 
@@ -33,6 +34,7 @@ from tests.support.gpu_twins import (
     naive_measure_rows,
     naive_multiply,
     naive_multiply_gated,
+    naive_multiply_heads,
     naive_store_heads,
 )
 
@@ -135,8 +137,8 @@ def test_products_and_gated_ones(rows, n, k):
 
 def pool_of(heads: HeadShape, other: tuple[int, int] | None = None) -> Pool:
     """Two layers, whose first has other heads."""
-    own = heads.kv_heads, heads.dim
-    pool = Pool((other or own, own), 600, torch.float32, DEVICE)
+    own = CacheShape.of(heads)
+    pool = Pool((CacheShape(*other) if other else own, own), 600, torch.float32, DEVICE)
     for chunk in pool.chunks:
         chunk.normal_()
     return pool
@@ -207,16 +209,19 @@ ATTENTION = {
     "tree-with-a-window": {"tree": True, "window": 20},
     "odd-heads": {"heads": (6, 2, 24)},
     "wide-heads": {"heads": (4, 2, 300), "window": 90},
+    "latents": {"heads": (5, 1, 40), "latent": 32},
+    "latents-of-many-heads": {"heads": (20, 1, 72), "latent": 48},
+    "latents-without-shared-numbers-of-a-power": {"heads": (3, 1, 67), "latent": 50, "tree": True},
 }
 
 
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention_of_several_sequences(case):
-    how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)} | ATTENTION[
-        case
-    ]
+    how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)}
+    how |= {"latent": 0} | ATTENTION[case]
     h, k, d = how["heads"]
-    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"])
+    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"])
+    width = shape.value_dim
     pool = pool_of(shape, (1, 16))
     parents = [-1, -1, 0, 2, 1] if how["tree"] else None
     sequences = [
@@ -224,7 +229,9 @@ def test_attention_of_several_sequences(case):
         SequenceRows(pool.open(200), 7, 1, 0),
         SequenceRows(pool.open(200), 8, 20, 60),
     ]
-    tiles = [tile for s in sequences for tile in tiles_of(s, tile_height(d, torch.float32) // shape.group)]
+    height, group = tile_of(shape, torch.float32)
+    rows_of_tile = height // group
+    tiles = [tile for s in sequences for tile in tiles_of(s, rows_of_tile)]
     layout = Layout(Size(32, 64, 4, -1, -1, how["tree"]), DEVICE)
     zeros = torch.zeros(28, dtype=torch.int64).numpy()
     layout.fill(Chunk(0, 28, sequences, None, None), zeros, zeros, tiles)
@@ -233,8 +240,8 @@ def test_attention_of_several_sequences(case):
     outs, q = [], randn(32, h, d)
     for run in (attend, naive_attend):
         empty = lambda *size: torch.full((4, 32, h, *size), NAN, device=DEVICE)
-        sums = Sums(empty(d), empty(), empty())
-        out = torch.full((32, h, d), NAN, device=DEVICE)
+        sums = Sums(empty(width), empty(), empty())
+        out = torch.full((32, h, width), NAN, device=DEVICE)
         run(
             q,
             layout.rows,
@@ -250,7 +257,22 @@ def test_attention_of_several_sequences(case):
     assert outs[0][28:].isnan().all()
 
 
-@pytest.mark.parametrize("other", [None, (1, 40), (5, 8)])
+@pytest.mark.parametrize(
+    ("rows", "heads", "kept", "n", "k"), [(1, 3, 0, 50, 70), (20, 2, 8, 64, 24), (5, 20, 7, 130, 64)]
+)
+def test_products_with_a_matrix_of_every_head(rows, heads, kept, n, k):
+    x, weights = randn(rows, heads, kept + k), randn(heads, n, k)
+    outs = [torch.full((rows, heads, kept + n), NAN, device=DEVICE) for _ in range(2)]
+    for run, out in zip((multiply_heads, naive_multiply_heads), outs, strict=True):
+        run(x, weights, kept, out)
+
+    close(*outs, ratio=4e-6)
+    alone = torch.full_like(outs[0][:1], NAN)
+    multiply_heads(x[:1], weights, kept, alone)
+    assert torch.equal(alone, outs[0][:1])
+
+
+@pytest.mark.parametrize("other", [None, (1, 40), (5, 8), (1, 600, 1)])
 def test_rows_of_a_kept_path_are_moved(other):
     pool = pool_of(HeadShape(4, 2, 24, 24, 1.0), other)
     cache = pool.open(300)

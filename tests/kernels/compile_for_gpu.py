@@ -33,9 +33,19 @@ from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
+from spec_kernels.model.channel_delta import channel_delta
+from spec_kernels.model.latent import latent_attention, latent_heads
 from spec_kernels.model.ops import Add, Attend, Embed, Linear, Model, Norm, Op, Rotate, Scan, Store
 from spec_kernels.model.rotary import RotaryTable
-from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, HeadShape, RecurrentShape, ScanShape
+from spec_kernels.model.shapes import (
+    BlockShape,
+    ConvShape,
+    DeltaShape,
+    HeadShape,
+    LatentShape,
+    RecurrentShape,
+    ScanShape,
+)
 from spec_kernels.model.source import ShapeRecorder
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -106,10 +116,12 @@ class Required:
 
 
 def like_hybrids() -> None:
-    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, of Mamba-2 in the sizes of
-    Nemotron-3-Nano, and of a short convolution in the sizes of LFM2-2.6B."""
+    """Every launch of prompts and steps of gated delta nets in the sizes of Qwen3.5-9B and Kimi Linear, of Mamba-2 in
+    the sizes of Nemotron-3-Nano, and of a short convolution in the sizes of LFM2-2.6B."""
     delta = DeltaShape(16, 32, 128, 128, 4, tiled=True)
     like_recurrent(4096, delta, lambda b: b.at("blk.0.", 0).delta(delta, apart=True))
+    channels = DeltaShape(32, 32, 128, 128, 4, by_channel=True)
+    like_recurrent(2304, channels, lambda b: channel_delta(b.at("blk.0.", 0), channels, 1e-6))
     scan = ScanShape(8, 64, 128, 64, 4)
     like_recurrent(2688, scan, lambda b: mamba2(b.at("blk.0.", 0), scan))
     conv = ConvShape(2048, 3)
@@ -127,14 +139,20 @@ def mamba2(b: Builder, s: ScanShape) -> Iterator[Op]:
 
 
 def like_attention() -> None:
-    """Attention of Gemma 4 26B, with a window and without one, and of MiniMax-M2, whose norms are of whole rows."""
+    """Attention of Gemma 4 26B, with a window and without one, of MiniMax-M2, whose norms are of whole rows, and over
+    the latents of GLM-4.7-Flash and DeepSeek-V3."""
     local, wide = (HeadShape(16, 8, 256, 256, 1.0, window=1024), HeadShape(16, 2, 512, 512, 1.0, table=1))
-    for shape, parts in ((local, ("k", "v")), (wide, ("k",)), (HeadShape(48, 8, 128, 64, 128**-0.5), None)):
+    latent = LatentShape(512, 64, 128, 128, queries=768)
+    few, many = (latent_heads(heads, latent, rotary_dim=64) for heads in (20, 128))
+    norms = HeadShape(48, 8, 128, 64, 128**-0.5)
+    for shape, parts in ((local, ("k", "v")), (wide, ("k",)), (norms, None), (few, None), (many, None)):
         source = ShapeRecorder(Required())
         b = Builder(BlockShape(2816, shape, 1e-6), source)
         table = b.matrix("token_embd.weight", (1024, 2816))
         b = b.at("blk.0.", 0)
-        if parts is None:
+        if shape.latent:
+            layer = [*latent_attention(b, latent, 1e-6)]
+        elif parts is None:
             layer = [*whole_norms(b, shape)]
         else:
             layer = [*b.attention(norms=True, biases=False, residual=False, parts=parts, value_norm=True)]

@@ -28,6 +28,7 @@ class Described:
     """The fields of a head's description that the layer reads, from the trained shape."""
 
     d2t, scale, rotary, tied, sinks, projected, norm_twice = None, 0.0, 0, False, False, True, False
+    act = "silu"
 
     def __init__(self, shape):
         vars(self).update(attrs.asdict(shape))
@@ -179,3 +180,33 @@ class TestEagle3(DrafterConformance):
 class TestEagle3Trees(TestEagle3):
     def make(self):
         return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2, width=3, nodes_max=7)
+
+
+def test_a_head_with_gelu_is_the_one_that_was_trained(monkeypatch):
+    torch.manual_seed(0)
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels="native")
+    head = train("eagle3", target)
+    weights = {**head.weights, "output_norm.weight": torch.rand(32) + 0.5}
+    oracle, states = Trainable(head.shape, weights, rope_frequencies(head.shape)), torch.randn(3, 6, 32)
+    tokens = [5, 9, 2, 7, 3, 1]
+
+    def expected_row() -> torch.Tensor:
+        with torch.no_grad():
+            fused = oracle.fuse(states.transpose(0, 1).flatten(1))
+            embedded = target.tensor("token_embd.weight").float()[torch.tensor([*tokens, 40])]
+            y, _ = oracle.unroll(embedded, torch.cat([fused, fused.new_zeros(1, 32)]), 2)
+            return oracle.hidden_rows(y[-1]) @ weights["output.weight"].T
+
+    silu = expected_row()
+    monkeypatch.setattr("torch.nn.functional.silu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+    expected = expected_row()
+    turning, described = (rope_frequencies(head.shape), 1.0), Described(head.shape)
+    described.act = "gelu"
+    file = SimpleNamespace(head=described, source=Given(weights), rotation=lambda: turning)
+    layer = Layer(file, target.executor)
+    memory = layer.memory()
+    memory.take(0, tokens, layer.features(list(states)), {})
+    _, logits = layer.forward([memory.pairs()])
+
+    limit = 5e-5 * (expected.max() - expected.min())
+    assert (logits[0] - expected).abs().max() <= limit < (silu - expected).abs().max()

@@ -135,6 +135,7 @@ def _dialect(program: Program, dim: int) -> dict[str, Any]:
         "sinks": other.random() < 0.3,
         "rotary": other.choice([0, 0, dim // 2 // 2 * 2]),
         "normed": other.random() < 0.5,
+        "act": other.choice(["silu", "silu", "gelu"]),
     }
 
 

@@ -148,7 +148,7 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
     inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
     steps = torch.nn.functional.softplus(alpha[:count] + inputs.dt)
     inputs.rates[:count] = steps if scan else inputs.strength * beta[:count].sigmoid()
-    decays.copy_(inputs.rate * steps)
+    decays.copy_((inputs.rate * steps).view_as(decays))
     if inputs.recorded:
         recorded.copy_(x[:count])
 
@@ -180,7 +180,8 @@ def naive_replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tenso
     x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
     for row in range(len(path)):
         keys = k[:, row, pool.key_of]
-        decayed = matrices * g[:, row, :, None, None].exp()
+        decays = g[:, row] if pool.shape.by_channel else g[:, row, :, None]
+        decayed = matrices * decays[..., None].exp()
         matrices.copy_(decayed + keys[..., None] * d[:, row, :, None])
     windows.copy_(torch.cat([windows, x], 1)[:, -windows.shape[1] :])
 
@@ -237,13 +238,20 @@ def naive_attend(
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
         first = max(0, row[SEEN] - s.window + 1) if s.window else 0
         cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
-        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, 1))
+        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
+        values = values[..., -s.value_dim :]
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
         scores = torch.einsum("hd,thd->ht", q[i].float(), keys) * s.scale
         scores = (scores / s.cap).tanh() * s.cap if s.cap else scores
         sinks = scores.new_empty(s.heads, 0) if how.sinks is None else how.sinks[:, None]
         weights = torch.cat([scores, sinks], 1).softmax(1)[:, : len(cells)]
         out[i] = torch.einsum("ht,thd->hd", weights, values).to(out.dtype)
+
+
+def naive_multiply_heads(x: Tensor, weights: Tensor, kept: int, out: Tensor) -> None:
+    """The twin of ``multiply_heads`` in torch."""
+    out[..., :kept] = x[..., :kept]
+    out[..., kept:] = torch.einsum("rhk,hnk->rhn", x[..., kept:].double(), weights.double()).to(out.dtype)
 
 
 def naive_sort_lines(lines: Lines) -> None:

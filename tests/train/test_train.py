@@ -299,6 +299,15 @@ def test_options_that_contradict_are_refused(more, message, data, tmp_path, caps
     assert message in capsys.readouterr().err
 
 
+def test_a_format_whose_package_is_missing_is_refused_before_the_model_is_read(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
+    assert "pip install 'spec-core[train]'" in capsys.readouterr().err
+    assert cli.run(words("eagle3", tmp_path / "h", "--format", "safeailab", model="nowhere.gguf")) == 2
+    assert "gguf, which is not installed" not in capsys.readouterr().err
+
+
 def test_an_output_that_exists_or_cannot_be_written_is_refused_before_the_model_is_read(tmp_path, capsys):
     existing = tmp_path / "taken.gguf"
     existing.write_text("mine")

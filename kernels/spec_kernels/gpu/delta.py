@@ -20,7 +20,7 @@ from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.windows import Links, advance_window, convolve, replay_windows
 from spec_kernels.model.shapes import ConvShape, DeltaShape
-from spec_kernels.ops.device_function import INTERPRETED
+from spec_kernels.ops.device_function import INTERPRETED, device_function
 
 CHANNELS = 256
 """Channels of a window that one program replays."""
@@ -30,8 +30,8 @@ CHANNELS = 256
 class DeltaInputs:
     """Inputs that one layer computes from its rows.
 
-    conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool. bias: float32 [C] of Mamba-2's convolution; None:
-    of a gated delta net. strength: of its rates.
+    conv: float32 [W, C]. rate, dt: float32 [Hv], or [Hv · Dk] where every channel has a decay. layer: of the pool.
+    bias: float32 [C] of Mamba-2's convolution; None: of a gated delta net. strength: of its rates.
     q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:
     float32 [P, *], see above. recorded: whether inputs are written there; keys and decays always are.
     """
@@ -57,9 +57,10 @@ def columns_of(shape: DeltaShape) -> int:
 
 
 def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
-    """x [..., C], k [..., Hk, Dk], d [..., Hv, Dv] and g [..., Hv] of recorded rows, as views."""
+    """x [..., C], k [..., Hk, Dk], d [..., Hv, Dv] and g [..., Hv] or [..., Hv, Dk] of recorded rows, as views."""
     s = shape
-    x, k, d, g = record.split([s.channels, s.key_width, s.value_width, s.value_heads], -1)
+    x, k, d, g = record.split([s.channels, s.key_width, s.value_width, s.decays], -1)
+    g = g.unflatten(-1, (s.value_heads, -1)) if s.by_channel else g
     return x, k.unflatten(-1, (s.key_heads, -1)), d.unflatten(-1, (s.value_heads, -1)), g
 
 
@@ -69,7 +70,7 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
 
     Of Mamba-2, q, k, v = silu(conv(x) + bias), and rates = softplus(alpha + dt).
 
-    :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, Hv]. Rows may be strided. :param links: of R rows.
+    :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, decays]. Rows may be strided. :param links: of R rows.
     """
     s, count, (_, windows) = inputs.pool.shape, len(links.parents), inputs.pool.of_layer(inputs.layer)
     assert isinstance(s, DeltaShape)
@@ -78,7 +79,8 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
         inputs.q, inputs.v, inputs.rates, inputs.record, count,
         x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps,
         s.key_dim**-0.5 if inputs.bias is None else 1.0, inputs.strength,
-        s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded, inputs.bias is not None,
+        s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.by_channel, s.kernel, inputs.recorded,
+        inputs.bias is not None,
         triton.next_power_of_2(max(s.key_dim, s.value_dim)), ROWS, **launch_options(1),
     )  # fmt: skip
 
@@ -115,17 +117,25 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
     _replay_rows[s.value_heads, blocks + pieces, pool.layers](
         matrices, windows, x, k, d, g, pool.key_of, path, at, len(path),
         pool.layer_size, record.stride(0), record.stride(1),
-        s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, blocks,
+        s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, s.decays // s.value_heads, blocks,
         triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
     )  # fmt: skip
+
+
+@device_function
+def _softplus(alpha, step, there):
+    """softplus of numbers in memory plus a step."""
+    number = tl.load(alpha, there, other=0.0).to(tl.float32) + step
+    return tl.maximum(number, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(number)))
 
 
 @triton.jit
 def _prepare_rows(
     x, beta, alpha, conv, bias, rate, dt, windows, parents, source, q, v, rates, record, count,
     x_stride, beta_stride, alpha_stride, record_stride, eps, scale, strength,
-    HK: tl.constexpr, DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, RECORDED: tl.constexpr,
-    SCAN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    HK: tl.constexpr, DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, BY_CHANNEL: tl.constexpr,
+    W: tl.constexpr, RECORDED: tl.constexpr, SCAN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One head of q, k or v of ROWS rows: values are [ROWS, BLOCK]."""
     start_next(DEPENDENT)
@@ -154,32 +164,37 @@ def _prepare_rows(
             tl.store(here[:, None] + C - KEYS + at, value, there)
     else:
         tl.store(v + (row * HV * DV)[:, None] - 2 * KEYS + at, value, there)
-        value_head = head - 2 * HK
-        a = tl.load(alpha + row * alpha_stride + value_head, exists, other=0.0).to(tl.float32) + tl.load(
-            dt + value_head
-        )
-        softplus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))
-        rated = softplus
-        if not SCAN:
+        value_head, to = head - 2 * HK, here + C + KEYS + HV * DV
+        if BY_CHANNEL:
+            channel, decays = value_head * DK + column[None, :], exists[:, None] & (column < DK)[None, :]
+            in_head = (column < DK)[None, :]
+            step, factor = tl.load(dt + channel, in_head, other=0.0), tl.load(rate + channel, in_head, other=0.0)
+            stepped = _softplus(alpha + (row * alpha_stride)[:, None] + channel, step, decays)
+            tl.store(to[:, None] + channel, factor * stepped, decays)
+        else:
+            stepped = _softplus(alpha + row * alpha_stride + value_head, tl.load(dt + value_head), exists)
+            tl.store(to + value_head, tl.load(rate + value_head) * stepped, exists)
+        if SCAN:
+            rated = stepped
+        else:
             rated = strength * sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
         tl.store(rates + row * HV + value_head, rated, exists)
-        tl.store(here + C + KEYS + HV * DV + value_head, tl.load(rate + value_head) * softplus, exists)
 
 
 @triton.jit
 def _replay_rows(
     matrices, windows, x, k, d, g, key_of, path, offset, count, layer_size, record_layer, record_row,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, W: tl.constexpr, BLOCKS: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, W: tl.constexpr, DECAYS: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Programs of one layer: columns of the matrix of a head, and channels of the window."""
+    """Programs of one layer: columns of the matrix of a head, and channels of the window. DECAYS: of a head."""
     layer = tl.program_id(2).to(tl.int64)
     at, of_layer = tl.cast(offset, tl.int64) + layer * layer_size, layer * record_layer
     if tl.program_id(1) < BLOCKS:
         state = matrices + at
         replay_columns(
             state, state, k + of_layer, d + of_layer, g + of_layer, key_of, path,
-            record_row, record_row, record_row, 1, 0, count, DK, DV, BLOCK_K, BLOCK_V,
+            record_row, record_row, record_row, DECAYS, DECAYS // DK, count, DK, DV, BLOCK_K, BLOCK_V,
         )  # fmt: skip
     else:
         piece = (tl.program_id(1) - BLOCKS) * HV + tl.program_id(0)

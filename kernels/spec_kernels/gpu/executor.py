@@ -25,11 +25,11 @@ from spec_kernels.gpu.launch import on_device
 from spec_kernels.gpu.layout import PAGE, Chunk, Layout, Size, sequence_tiles
 from spec_kernels.gpu.lowering import Program
 from spec_kernels.gpu.matrices import Matrices
-from spec_kernels.gpu.pages import PagedCache, Pool
+from spec_kernels.gpu.pages import CacheShape, PagedCache, Pool
 from spec_kernels.gpu.plans import PLANS_MAX, ChainPlan, plan_key
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import describe_steps, misfit
-from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_height
+from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_of
 from spec_kernels.gpu.values import Facilities
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
@@ -53,7 +53,7 @@ class Shared:
 
     matrices: Matrices
     positions: int
-    pools: dict[tuple[tuple[int, int], ...], Pool] = field(default_factory=dict)
+    pools: dict[tuple[CacheShape, ...], Pool] = field(default_factory=dict)
     borrowers: WeakKeyDictionary[TensorSource, Matrices] = field(default_factory=WeakKeyDictionary)
 
     def lend(self, source: TensorSource) -> Shared:
@@ -66,7 +66,7 @@ class Shared:
         """The pool of a model's caches; None without attention."""
         if not model.cached:
             return None
-        key = tuple((shape.kv_heads, shape.dim) for shape in model.cached)
+        key = tuple(CacheShape.of(shape) for shape in model.cached)
         if key not in self.pools:
             self.pools[key] = Pool(key, self.positions, self.matrices.dtype, self.matrices.device)
         return self.pools[key]
@@ -116,6 +116,8 @@ class Gpu:
         for op in self.model.ops:
             if isinstance(op, ops.Linear):
                 matrices.read(self.source, op.weights)
+            elif isinstance(op, ops.HeadLinear):
+                matrices.read(self.source, (op.weight,), floats=True)
             elif isinstance(op, ops.Mixture):
                 for weight in (op.gate or op.up, op.up, op.down):
                     matrices.read(self.source, (weight,))
@@ -336,5 +338,5 @@ def _write_given(given: Mapping[int, Tensor], rows: Tensor) -> None:
 
 def _rows_of_tile(model: Model, dtype: torch.dtype) -> int:
     """Rows that attend together, in layers of all shapes."""
-    shapes = [op.shape for op in model.ops if isinstance(op, Attend)]
-    return max(1, min((tile_height(s.dim, dtype) // s.group for s in shapes), default=HEIGHT))
+    tiles = [tile_of(op.shape, dtype) for op in model.ops if isinstance(op, Attend)]
+    return max(1, min((height // group for height, group in tiles), default=HEIGHT))

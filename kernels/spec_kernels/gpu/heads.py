@@ -27,7 +27,7 @@ class Rotary:
 class Heads:
     """Inputs and outputs of one launch.
 
-    parts: columns of ``queries`` heads, then, if ``cached``, of the pool's keys and values, side by side.
+    parts: columns of ``queries`` heads, then, if ``cached``, of the pool's keys and, if it has any, values.
     shared: values are the keys, before their norm, and have no columns.
     q_norm, k_norm, v_norm: of each head, or None; their eps are equal. q: [P, queries, D]. layer: of the pool.
     q_roots, k_roots: float32 [P], of norms over all heads of a row, see ``measure_rows``; None: the kernel has them.
@@ -54,10 +54,11 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
 
     :param rows: int32 [R, FIELDS], see ``layout``.
     """
-    memory, pool, kv_heads = heads.parts.memory, heads.pool, heads.pool.shapes[heads.layer][0] if heads.cached else 0
+    memory, pool = heads.parts.memory, heads.pool
+    kv_heads, planes = (pool.shapes[heads.layer][i] if heads.cached else 0 for i in (0, 2))
     norms, bias, some = (heads.q_norm, heads.k_norm, heads.v_norm), heads.parts.bias, memory[0]
     at = lambda m: some if m is None else m
-    _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + 2 * kv_heads](
+    _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + planes * kv_heads](
         memory, at(bias), rows, *(some if norm is None else norm.weight for norm in norms), at(heads.q_roots),
         at(heads.k_roots), heads.rotary.cos, heads.rotary.sin, at(heads.q), pool.memory, pool.tables,
         len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), pool.starts[heads.layer],

@@ -20,6 +20,7 @@ from spec_kernels.gpu import products
 from spec_kernels.gpu.choice.of_step import StepChoice
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
+from spec_kernels.gpu.head_products import multiply_heads
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
@@ -55,6 +56,8 @@ class Program(Values):
         self.record: Tensor | None = None
         self._sums: dict[tuple[int, int], Sums] = {}
         self._lines: dict[Any, Lines] = {}
+        # Keys whose last numbers are their values: they are joined in float32 for the kernel that stores them.
+        self._latents = {op.k for op in of.model.ops if isinstance(op, ops.Store) and op.v is None}
         self._write(list(of.model.ops))
         self.choice: StepChoice | None = None
         if layout.size.chooses and "logits" in self.outputs:
@@ -198,12 +201,13 @@ class Program(Values):
             self._values[op.out] = value
             return
         rows = [self._settle(x) for x in op.xs]
-        out = self._rows_of(op.out, sum(m.shape[1] for m in rows), self.of.dtype)
+        latent = op.out in self._latents
+        out = self._rows_of(op.out, sum(m.shape[1] for m in rows), torch.float32 if latent else self.of.dtype)
         first = 0
         for m in rows:
             self._add("join", combine_rows, "copy", out[: self._rows, first : first + m.shape[1]], m)
             first += m.shape[1]
-        self._values[op.out] = out
+        self._values[op.out] = Pending(Parts(out[None])) if latent else out
 
     # attention
 
@@ -215,6 +219,10 @@ class Program(Values):
 
     def store(self, op: ops.Store, after: Any) -> None:
         """Keys and values, and the queries that the same product has computed before them."""
+        if op.v is None:
+            latents = as_heads(self._values.pop(op.k), op.shape.dim)
+            self._heads(latents.parts, None, latents, None, None, op.layer)
+            return
         keys, values = (as_heads(self._values.pop(name), op.shape.dim) for name in (op.k, op.v))
         shared = isinstance(keys, PendingHeads) and isinstance(values, PendingHeads) and keys.parts is values.parts
         if (
@@ -260,20 +268,33 @@ class Program(Values):
         self._add("roots", measure_rows, heads.parts, heads.norm.eps, roots[: self._rows])
         return roots
 
+    def _settle_heads(self, name: str, dim: int) -> Tensor:
+        """Heads of this width, normalised and rotated."""
+        heads = as_heads(self._values[name], dim)
+        if isinstance(heads, PendingHeads):
+            out = self._rows_of(f"{name} heads", heads.parts.memory.shape[2], self.of.dtype)
+            self._heads(heads.parts, heads, None, None, out, 0)
+            self._values[name] = out
+        return self._convert(name, self.of.dtype)
+
+    def headlinear(self, op: ops.HeadLinear, after: Any) -> None:
+        (matrix,), heads = self.of.matrices[(op.weight,)], op.weight.count
+        x = self._settle_heads(op.x, op.kept + op.weight.k)
+        out = self._rows_of(op.out, heads * (op.kept + op.weight.n), self.of.dtype)
+        apart = lambda m: m[: self._rows].view(self._rows, heads, -1)
+        weights = matrix.memory.numbers.view(heads, op.weight.n, op.weight.k)
+        self._add("products of heads", multiply_heads, apart(x), weights, op.kept, apart(out))
+        self._values[op.out] = out
+
     def attend(self, op: ops.Attend, after: Any) -> None:
-        q = as_heads(self._values[op.q], op.shape.dim)
-        if isinstance(q, PendingHeads):
-            out = self._rows_of(f"{op.q} heads", op.shape.q_width, self.of.dtype)
-            self._heads(q.parts, q, None, None, out, op.layer)
-            self._values[op.q] = q = out
-        size, s = self.layout.size, op.shape
-        shape = s.heads, s.dim
+        q, s, size = self._settle_heads(op.q, op.shape.dim), op.shape, self.layout.size
+        shape = s.heads, s.value_dim
         if shape not in self._sums:
             self._sums[shape] = self._borrow_sums(*shape)
         sinks = None if op.sinks is None else self._vector(op.sinks)
         how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
-        out, layout = self._rows_of(op.out, s.q_width, self.of.dtype), self.layout
-        heads, sums = (lambda m: m.view(len(m), s.heads, s.dim)), self._sums[shape]
+        out, layout = self._rows_of(op.out, s.out_width, self.of.dtype), self.layout
+        heads, sums = (lambda m: m.view(len(m), s.heads, -1)), self._sums[shape]
         self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, sums, how, heads(out))
         self._values[op.out] = out
 

@@ -43,13 +43,16 @@ class Matrices:
         """Types that are kept in blocks."""
         return sorted({m.form.type for some in self._matrices.values() for m in some if m.form.blocks})
 
-    def read(self, source: TensorSource, weights: tuple[Weight, ...]) -> None:
-        """Read weights of one input, unless they are there. A stack of matrices is one of all their rows."""
+    def read(self, source: TensorSource, weights: tuple[Weight, ...], floats: bool = False) -> None:
+        """Read weights of one input, unless they are there. A stack of matrices is one of all their rows.
+
+        floats: no matrix stays in blocks.
+        """
         key = tuple(w.key for w in weights)
         if key in self._matrices:
             return
         matrices = []
-        for (form, dtype), group in groupby(weights, lambda w: self._kind(source, w)):
+        for (form, dtype), group in groupby(weights, lambda w: self._kind(source, w, floats)):
             members = list(group)
             matrix = Matrix.empty(form, sum(w.count * w.n for w in members), weights[0].k, dtype, self.device)
             first = 0
@@ -59,11 +62,11 @@ class Matrices:
             matrices.append(matrix)
         self._matrices[key] = tuple(matrices)
 
-    def _kind(self, source: TensorSource, weight: Weight) -> tuple[Form, torch.dtype]:
+    def _kind(self, source: TensorSource, weight: Weight, floats: bool) -> tuple[Form, torch.dtype]:
         """The form of a weight, and the type of rows that it is multiplied with."""
         if weight.wide:
             return FLOATS, torch.float32
-        return FORMS.get(source.type(weight.name), FLOATS), self.dtype
+        return FLOATS if floats else FORMS.get(source.type(weight.name), FLOATS), self.dtype
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> tuple[Matrix, ...]:
         """The matrices of weights that were read: neighbouring ones of one type together.

@@ -1,16 +1,18 @@
 """Keys and values of all sequences: pages of a fixed number of positions, in memory that grows without moving.
 
-A page holds PAGE positions of all layers one after the other, each [2, K, PAGE, D]: keys, then values. A sequence has
-a line of the page table, which kernels read. Pages and not slots of a fixed length: a piece of attention is a page, so
-paging costs one load per piece, a text takes memory for its own length only, and memory grows while captured graphs
-stay valid, since the table holds offsets from the first page.
+A page holds PAGE positions of all layers one after the other, each [2, K, PAGE, D]: keys, then values; where values
+are a part of the keys, [1, K, PAGE, D]. A sequence has a line of the page table, which kernels read. Pages and not
+slots of a fixed length: a piece of attention is a page, so paging costs one load per piece, a text takes memory for its
+own length only, and memory grows while captured graphs stay valid, since the table holds offsets from the first page.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from torch import Tensor
 from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.layout import PAGE
+from spec_kernels.model.shapes import HeadShape
 
 LINES = 1024
 """Sequences that a pool has room for."""
@@ -28,6 +31,35 @@ CHUNK_BYTES = 256 << 20
 """Memory that a pool takes at once, unless a page is larger."""
 MOVED_MAX = 64
 """Rows that are moved in one launch."""
+
+
+PLANE_MAX = 256
+"""Max columns of keys or values that a program moves."""
+
+
+class CacheShape(NamedTuple):
+    """The cache of a layer. planes: 2: keys and values; 1: values are a part of the keys."""
+
+    kv_heads: int
+    dim: int
+    planes: int = 2
+
+    @staticmethod
+    def of(shape: HeadShape) -> CacheShape:
+        """The cache of a layer of attention."""
+        return CacheShape(shape.kv_heads, shape.dim, 1 if shape.latent else 2)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a page."""
+        return self.planes * self.kv_heads * PAGE * self.dim
+
+    def columns(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """Of up to PLANE_MAX columns of keys or values of one head: the first element, the width, and the distance of
+        rows. start: the first element of the layer."""
+        for plane in range(self.planes * self.kv_heads):
+            for first in range(0, self.dim, PLANE_MAX):
+                yield start + plane * PAGE * self.dim + first, min(PLANE_MAX, self.dim - first), self.dim
 
 
 class TooManySequences(RuntimeError):
@@ -38,13 +70,13 @@ class TooManySequences(RuntimeError):
 class Pool:
     """Pages of one shape of caches.
 
-    shapes: key heads and their width, of each layer. positions: max of a sequence.
+    shapes: of the cache of each layer. positions: max of a sequence.
     memory: the first page; offsets in ``tables`` count elements from it. tables: int64 [LINES, pages of a sequence].
-    starts: elements from the beginning of a page to each layer, and to its end. planes: int64 [n, 2]: of the keys or
-    the values of each head of each layer their first element and the width.
+    starts: elements from the beginning of a page to each layer, and to its end. planes: int64 [n, 3], see
+    ``CacheShape.columns``.
     """
 
-    shapes: tuple[tuple[int, int], ...]
+    shapes: tuple[CacheShape, ...]
     positions: int
     dtype: torch.dtype
     device: torch.device
@@ -54,12 +86,9 @@ class Pool:
     """Line 0 is of rows that only fill a step."""
 
     def __post_init__(self) -> None:
-        sizes = [2 * kv_heads * PAGE * dim for kv_heads, dim in self.shapes]
-        self.starts = [0, *accumulate(sizes)]
+        self.starts = [0, *accumulate(shape.numbers for shape in self.shapes)]
         planes = [
-            (start + plane * PAGE * dim, dim)
-            for start, (kv_heads, dim) in zip(self.starts, self.shapes, strict=False)
-            for plane in range(2 * kv_heads)
+            plane for start, shape in zip(self.starts, self.shapes, strict=False) for plane in shape.columns(start)
         ]
         columns = triton.cdiv(self.positions, PAGE) + 1
         with torch.inference_mode(False):
@@ -73,9 +102,9 @@ class Pool:
         return self.starts[-1] * self.dtype.itemsize
 
     def layer(self, page: Tensor, layer: int) -> Tensor:
-        """Keys and values of one layer in a page, [2, K, PAGE, D]."""
-        kv_heads, dim = self.shapes[layer]
-        return page[self.starts[layer] : self.starts[layer + 1]].view(2, kv_heads, PAGE, dim)
+        """Keys and values of one layer in a page, [planes, K, PAGE, D]."""
+        kv_heads, dim, planes = self.shapes[layer]
+        return page[self.starts[layer] : self.starts[layer + 1]].view(planes, kv_heads, PAGE, dim)
 
     def open(self, positions: int) -> PagedCache:
         """Memory of a sequence. Raises TooManySequences, or torch's error if the device's memory is exhausted."""
@@ -120,7 +149,8 @@ class Pool:
     def write(self, line: int, place: int, layer: int, keys: Tensor, values: Tensor) -> None:
         """Write a row [K, D] of keys and of values: for twins and tests."""
         page = self.layer(self.page(line, place), layer)
-        page[0, :, place % PAGE], page[1, :, place % PAGE] = keys.to(self.dtype), values.to(self.dtype)
+        for plane, rows in zip(page, (keys, values), strict=False):
+            plane[:, place % PAGE] = rows.to(self.dtype)
 
 
 class PagedCache:
@@ -165,11 +195,12 @@ class PagedCache:
         return len(self.pool.shapes)
 
     def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied."""
+        """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied. Without values of
+        their own these are the keys."""
         first = start // PAGE
         pages, rows = self.pages[first : triton.cdiv(count, PAGE)], slice(start - first * PAGE, count - first * PAGE)
         both = torch.cat([self.pool.layer(page, layer) for page in pages], 2)[:, :, rows]
-        return both[0], both[1]
+        return both[0], both[-1]
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
@@ -190,7 +221,7 @@ class PagedCache:
 def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
     """Move rows of all layers of a sequence. places: int32 [n], n up to MOVED_MAX, as in ``compact``."""
     block = max(2, triton.next_power_of_2(len(places)))
-    widest = max(dim for _, dim in pool.shapes)
+    widest = min(PLANE_MAX, max(shape.dim for shape in pool.shapes))
     _move_rows[len(pool.planes), 1](
         pool.memory, pool.tables, pool.planes, places, line * pool.tables.stride(0), start, len(places),
         triton.next_power_of_2(widest), block, PAGE, **launch_options(4),
@@ -202,17 +233,17 @@ def _move_rows(
     pages, tables, planes, places, line_at, start, count, BLOCK: tl.constexpr, ROWS: tl.constexpr, PAGE: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Keys or values of one head of one layer: all rows are read before any is written."""
+    """Some columns of keys or values of one head: all rows are read before any is written."""
     start_next(DEPENDENT)
-    plane, row, column = planes + 2 * tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    begin, D = tl.load(plane), tl.load(plane + 1)
+    plane, row, column = planes + 3 * tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    begin, width, stride = tl.load(plane), tl.load(plane + 1), tl.load(plane + 2)
     wait_for_previous(DEPENDENT)
-    real = (row < count)[:, None] & (column < D)[None, :]
+    real = (row < count)[:, None] & (column < width)[None, :]
     place = tl.load(places + row, row < count, other=0)
     base = pages + begin + column[None, :]
-    source = tl.load(tables + line_at + place // PAGE, row < count, other=0) + (place % PAGE) * D
+    source = tl.load(tables + line_at + place // PAGE, row < count, other=0) + (place % PAGE) * stride
     values = tl.load(base + source[:, None], real, other=0.0)
     to = start + row
-    target = tl.load(tables + line_at + to // PAGE, row < count, other=0) + (to % PAGE) * D
+    target = tl.load(tables + line_at + to // PAGE, row < count, other=0) + (to % PAGE) * stride
     tl.debug_barrier()
     tl.store(base + target[:, None], values, real)

@@ -2,6 +2,9 @@
 
 Cached rows are cut into pieces that begin at fixed places (Flash-Decoding, Dao et al.), and a tile of queries has one
 height: a row's bits depend neither on its neighbours nor on what follows it.
+
+Where values are the last numbers of the keys (``HeadShape.latent``), they are read once: a key is then two tiles, its
+first numbers and its value, and a program has some of the heads, since all of them read the same key.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefe
 from spec_kernels.gpu.layout import DEPTH, FIELDS, PAGE
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.rows import tanh
-from spec_kernels.gpu.tiles import HEIGHT, tile_height
+from spec_kernels.gpu.tiles import HEIGHT, tile_of
 from spec_kernels.model.shapes import HeadShape
 
 COLUMNS = 64
@@ -44,7 +47,7 @@ class Attention:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Results of pieces: float32 sums [N, P, H, D], largest scores and masses [N, P, H]."""
+    """Results of pieces: float32 sums [N, P, H, V], largest scores and masses [N, P, H]; V: width of a value."""
 
     values: Tensor
     peaks: Tensor
@@ -54,21 +57,23 @@ class Sums:
 def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor) -> None:
     """Attention of all rows with a place.
 
-    :param q, out: [P, H, D]. :param rows, tiles, paths: of ``layout``.
+    :param q: [P, H, D]. :param out: [P, H, V]. :param rows, tiles, paths: of ``layout``.
     """
     s, pool, pieces = how.shape, how.pool, len(sums.values)
-    block = max(16, triton.next_power_of_2(s.dim))
-    height, columns = tile_height(s.dim, q.dtype), max(16, min(COLUMNS, 16384 // (block * q.element_size())))
-    _attend[pieces, s.kv_heads, len(tiles)](
+    lead = s.dim - s.latent if s.latent else 0
+    block = max(16, triton.next_power_of_2(s.value_dim))
+    height, group = tile_of(s, q.dtype)
+    columns = max(16, min(COLUMNS, 16384 // (block * q.element_size())))
+    _attend[pieces, triton.cdiv(s.heads, group), len(tiles)](
         q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
         len(q), pool.tables.stride(0), pool.starts[how.layer], s.scale, s.cap, FIELDS, DEPTH,
-        s.heads, s.kv_heads, s.dim, block, height, columns, PAGE,
+        s.heads, s.kv_heads, group, s.dim, lead, block, max(16, triton.next_power_of_2(lead)), height, columns, PAGE,
         how.causal, s.window, s.cap > 0, how.tree,
         exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
         sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
-        FIELDS, s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
+        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
         **launch_options(1),
     )  # fmt: skip
 
@@ -76,11 +81,12 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
 @triton.jit
 def _attend(
     q, pages, tables, rows, tiles, paths, sums, peaks, masses, padded, table_stride, layer_at, scale, cap,
-    FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    BLOCK: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOW: tl.constexpr, CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+    FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
+    D: tl.constexpr, LEAD: tl.constexpr, BLOCK: tl.constexpr, LEAD_BLOCK: tl.constexpr, HEIGHT: tl.constexpr,
+    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, CAPPED: tl.constexpr,
+    TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """One piece under the queries of a tile.
+    """One piece under the queries of a tile. LEAD: numbers of a key before its value, 0: values are apart.
 
     No kernel of a step writes what is read before the wait: the description, and cached rows of earlier steps.
     """
@@ -98,23 +104,26 @@ def _attend(
     if not inside:
         wait_for_previous(DEPENDENT)
     else:
-        GROUP: tl.constexpr = H // K
-        query, at, column = tl.arange(0, HEIGHT), tl.arange(0, BLOCK), tl.arange(0, COLUMNS)
+        query, at, column = tl.arange(0, HEIGHT), LEAD + tl.arange(0, BLOCK), tl.arange(0, COLUMNS)
+        lead = tl.arange(0, LEAD_BLOCK)
         page = tl.multiple_of(tl.load(tables + line.to(tl.int64) * table_stride + piece), 16)
-        keys = pages + page + layer_at + kv_head.to(tl.int64) * PAGE * D
+        head_at = 0 if LEAD else kv_head.to(tl.int64) * PAGE * D
+        keys = pages + page + layer_at + head_at
         values = keys + K * PAGE * D
         if D == BLOCK:
             lines = tl.arange(0, PAGE) * D
             prefetch(keys + lines, DEPENDENT)
             prefetch(values + lines, DEPENDENT)
-        real = query // GROUP < count
         row, head = first + query // GROUP, kv_head * GROUP + query % GROUP
+        real = (query // GROUP < count) & (head < H)
         seen = tl.load(rows + row * FIELDS + 4, real, other=-1)
         last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5, real, other=-1)
         base = tl.load(rows + first * FIELDS + 6)
         wait_for_previous(DEPENDENT)
-        q_at = q + (row.to(tl.int64) * H + head)[:, None] * D + at[None, :]
-        queries = tl.load(q_at, real[:, None] & (at < D)[None, :], other=0.0)
+        q_at = q + (row.to(tl.int64) * H + head)[:, None] * D
+        queries = tl.load(q_at + at[None, :], real[:, None] & (at < D)[None, :], other=0.0)
+        if LEAD:
+            leads = tl.load(q_at + lead[None, :], real[:, None] & (lead < LEAD)[None, :], other=0.0)
         peak = tl.full([HEIGHT], float("-inf"), tl.float32)
         mass = tl.zeros([HEIGHT], tl.float32)
         total = tl.zeros([HEIGHT, BLOCK], tl.float32)
@@ -129,13 +138,20 @@ def _attend(
                 away = tl.where(place >= base, far + (base + node) % PAGE * D, page + source * D)
                 if D % 16 == 0:
                     away = tl.multiple_of(away, 16)  # rows are read 16 bytes at a time
-                k_at = pages + layer_at + kv_head.to(tl.int64) * PAGE * D + away[:, None] + at[None, :]
+                k_at = pages + layer_at + head_at + away[:, None]
             else:
-                k_at = keys + source[:, None] * D + at[None, :]
+                k_at = keys + source[:, None] * D
             there = (place < end)[:, None] & (at < D)[None, :]
-            key = tl.load(k_at, there, other=0.0)
-            value = tl.load(k_at + K * PAGE * D, there, other=0.0)
-            scores = tl.dot(queries, tl.trans(key), input_precision=PRECISION) * scale
+            key = tl.load(k_at + at[None, :], there, other=0.0)
+            scores = tl.dot(queries, tl.trans(key), input_precision=PRECISION)
+            if LEAD:
+                first_numbers = (place < end)[:, None] & (lead < LEAD)[None, :]
+                key_lead = tl.load(k_at + lead[None, :], first_numbers, other=0.0)
+                scores = tl.dot(leads, tl.trans(key_lead), scores, input_precision=PRECISION)
+                value = key
+            else:
+                value = tl.load(k_at + K * PAGE * D + at[None, :], there, other=0.0)
+            scores *= scale
             if CAPPED:
                 scores = tanh(scores / cap) * cap
             visible = place[None, :] <= last[:, None]
@@ -151,7 +167,8 @@ def _attend(
         to = (piece * padded + row).to(tl.int64) * H + head
         tl.store(peaks + to, peak, real)
         tl.store(masses + to, mass, real)
-        tl.store(sums + to[:, None] * D + at[None, :], total, real[:, None] & (at < D)[None, :])
+        values_at = sums + to[:, None] * (D - LEAD) + (at - LEAD)[None, :]
+        tl.store(values_at, total, real[:, None] & (at < D)[None, :])
 
 
 @triton.jit

@@ -6,7 +6,7 @@ import importlib.util
 
 import torch
 
-from spec_kernels.gpu.tiles import tile_height
+from spec_kernels.gpu.tiles import tile_of
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.ops.device_function import is_interpreted
@@ -22,19 +22,13 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
-    if any(shape.latent for shape in model.cached):
-        return "attention over latents has no GPU kernel"
     for op in model.ops:
-        if isinstance(op, ops.Attend) and op.shape.group > (most := tile_height(op.shape.dim, dtype)):
+        if isinstance(op, ops.Attend) and (tile := tile_of(op.shape, dtype))[1] > (most := tile[0]):
             return f"{op.shape.group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
         if isinstance(op, ops.Attend) and op.anchored:
             return "windows that end at the first row of a block have no GPU kernel"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
-        if isinstance(op, ops.Delta) and op.shape.by_channel:
-            return "gated delta nets with a decay of every channel have no GPU kernel"
-        if isinstance(op, ops.HeadLinear):
-            return "products with a matrix of every head have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
         if isinstance(op, ops.AddRelative):

@@ -20,6 +20,7 @@ from spec_train.options import (
     OutputOptions,
     ScheduleOptions,
     TrainOptions,
+    check_layout,
     names,
 )
 
@@ -198,6 +199,7 @@ def _options(head: type[NewHeadOptions] | type[DSparkOptions], flags: dict[str, 
         raise UsageError("--minutes and --steps were both passed", hint="pass one of them")
     if taken["stored"] == "q8_0" and taken["layout"] != "gguf":
         raise UsageError(f"--type q8_0 with --format {taken['layout']}", hint="q8_0 is a type of GGUF files")
+    check_layout(taken["layout"])
     if taken.get("sources") is not None:
         taken["sources"] = tuple(common.numbers(taken["sources"], "--sources", "hidden states"))
     data, schedule = DataOptions.of(taken), ScheduleOptions.of(taken)

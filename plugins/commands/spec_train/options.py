@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import attrs
+
+from spec_core.errors import UsageError
 
 Kind = Literal["eagle3", "dflash", "dspark"]
 
@@ -125,3 +128,12 @@ class TrainOptions:
     schedule: ScheduleOptions
     output: OutputOptions
     head: NewHeadOptions | DSparkOptions
+
+
+def check_layout(layout: str) -> None:
+    """Raise UsageError for a layout whose package is not installed."""
+    if layout == "gguf" and importlib.util.find_spec("gguf") is None:
+        raise UsageError(
+            "--format gguf needs the package gguf, which is not installed",
+            hint="pip install 'spec-core[train]', or pass another --format",
+        )

@@ -112,7 +112,7 @@ def _layer(block: Builder, head: Any, last: bool) -> Iterator[Op]:
     if last:
         yield Pick("x", "x", "final")
     yield block.norm("x", "h", "ffn_norm.weight")
-    yield from block.mlp(head.ff)
+    yield from block.mlp(head.ff, act=head.act)
 
 
 def output_ops(builder: Builder, head: Any) -> Iterator[Op]:

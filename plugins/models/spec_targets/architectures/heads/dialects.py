@@ -42,6 +42,7 @@ class Dialect:
     in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the
     output matrix, not a normed state that is fed back. gate: the function of gates of its attention.
     causal: rows of a block attend to earlier ones alone, where the file does not say.
+    unread: keys of the target's config that are copied and that its training of pairs does not read.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Dialect:
     norm_output_is_last_norm: bool = False
     gate: Literal["", "softplus"] = ""
     causal: bool = False
+    unread: tuple[str, ...] = ()
 
     def matches(self, raw: Mapping[str, Any], names: Collection[str]) -> bool:
         """Whether a config and names of tensors are of this dialect."""
@@ -87,6 +89,7 @@ PAIRS = (
         ids=((AUX, "inputs"),),
         paper=True,
         normed=False,
+        unread=("layer_types", "use_sliding_window", "final_logit_softcapping"),
         output="target",
         reads=(*SIZES, "vocab_size", "norm_output", "draft_vocab_size"),
     ),
@@ -287,8 +290,6 @@ TRAINED_HERE = attrs.evolve(LLAMACPP_BLOCKS, name="spec train", output="target")
 """Dialects of GGUF files: the converter's, whose engine takes an embedding without an output matrix as tied, and that
 of ``spec train``."""
 
-PEAGLE = "P-EAGLE: it drafts all positions in parallel from a vector of its own"
-
 
 def value_at(raw: Any, path: str) -> Any:
     """The value under keys with dots between levels; None if it is not there."""
@@ -301,16 +302,3 @@ def dialect_of(raw: Mapping[str, Any], names: Collection[str], blocks: bool) -> 
     """The dialect of a directory. blocks: it fills blocks."""
     dialects = BLOCKS if blocks else PAIRS
     return next((dialect for dialect in dialects if dialect.matches(raw, names)), dialects[-1])
-
-
-def refused_name(raw: Mapping[str, Any], names: Collection[str]) -> str | None:
-    """Which method's head this is, if the method is known and not read; None for all others."""
-    listed = raw.get("architectures")
-    first = listed[0] if isinstance(listed, list) and listed else None
-    parallel = raw.get("parallel_drafting") is True or raw.get("speculators_model_type") == "peagle"
-    if "mask_hidden" in names or parallel or (isinstance(first, str) and "peagle" in first.lower()):
-        return PEAGLE
-    projector = value_at(raw, "dflash_config.projector_type")
-    if isinstance(projector, str) and projector in ("domino", "xpress"):
-        return f"{projector}: a projector of its own corrects its rows"
-    return None

@@ -25,7 +25,7 @@ from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.dialects import LLAMACPP, LLAMACPP_BLOCKS, TRAINED_HERE, Dialect
 from spec_targets.architectures.heads.head import Head, HeadKind
 from spec_targets.architectures.heads.hf_head import inputs_of, is_tied
-from spec_targets.architectures.heads.stated_sizes import VOCAB_MAX
+from spec_targets.architectures.heads.stated_sizes import ACTIVATIONS, VOCAB_MAX
 from spec_targets.architectures.heads.tensors import HeadTensors
 from spec_targets.architectures.keys import Keys, name_of
 from spec_targets.formats.gguf import GgufFile
@@ -37,7 +37,6 @@ NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"
 NEUTRAL = {"attention.value_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with their neutral value; other values are not supported."""
 NEUTRAL_EAGLE3 = {"attention.sliding_window": 0, "embedding_scale": 1.0}
-ACTIVATIONS: dict[str, Any] = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
 """Functions of feed-forward layers, by their names in files."""
 
 

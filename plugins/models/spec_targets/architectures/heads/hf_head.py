@@ -13,12 +13,13 @@ from spec_targets.architectures.heads import hf_options, tensors
 from spec_targets.architectures.heads.block_facts import sizes_of
 from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
-from spec_targets.architectures.heads.dialects import Dialect, dialect_of, refused_name
+from spec_targets.architectures.heads.dialects import Dialect, dialect_of
 from spec_targets.architectures.heads.head import Head, HeadKind
 from spec_targets.architectures.heads.names import DSPARK, MUSE, TARGETS_OWN, layer_names, our_name
 from spec_targets.architectures.heads.overrides import UNREAD, apply_reading
 from spec_targets.architectures.heads.stated_sizes import StatedSizes, stated_sizes
 from spec_targets.architectures.heads.tensors import HeadTensors, StoredTensor
+from spec_targets.architectures.heads.unread import unread_method
 from spec_targets.formats import pickled
 
 MASK_VECTOR = "mask_embedding.pt"
@@ -47,8 +48,8 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     name = directory.name
     source = open_tensors(directory)
-    if refused := refused_name(raw, set(source.names())):
-        raise UsageError(f"{name}: this is a head of {refused}, which is not read", hint="use another head")
+    if method := unread_method(raw, set(source.names())):
+        raise UsageError(f"{name}: heads of {method.name} are not read: {method.reason}", hint="use another head")
     kind = kind_of(raw, source)
     values = raw.get("transformer_layer_config", raw)
     if not isinstance(values, dict):
@@ -141,6 +142,7 @@ def _common(
         partial=sizes.partial,
         projected=source.shape("fc.weight") is not None,
         context_norm=dialect.context_norm,
+        act=sizes.act,
         repairs=(*sizes.notes, *([note] if note else []), *_output_note(source, dialect, tied)),
         **sizes_of(c, source),
     )

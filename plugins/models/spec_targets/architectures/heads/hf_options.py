@@ -59,6 +59,10 @@ def pair_fields(
     head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HeadTensors, dialect: Dialect
 ) -> Head:
     """A head of pairs. Raises UsageError for what is not supported."""
+    notes = [
+        f"{key} ignored: its training does not read it" for key in dialect.unread if _is_in_use({**sizes, **raw}, key)
+    ]
+    sizes, raw = ({k: v for k, v in values.items() if k not in dialect.unread} for values in (sizes, raw))
     _check_neutral({**sizes, **raw}, head.name, NEUTRAL_PAIRS)
     _check_full_attention(sizes, head.name)
     if dialect.norm_output_is_last_norm:
@@ -68,12 +72,20 @@ def pair_fields(
         head,
         ids=ids,
         reading=reading,
+        repairs=(*head.repairs, *notes),
         last=ids is None and (not head.projected or value_at(raw, "eagle_config.use_aux_hidden_state") is False),
         norm_before_residual=_residual(raw, head),
         norm_before_fc=source.shape("input_norm.weight") is not None,
         fc_norm=source.shape("input_norm.0.weight") is not None,
         norm_output=not dialect.norm_output_is_last_norm and flag(raw, "norm_output", head.name),
     )
+
+
+def _is_in_use(values: Mapping[str, Any], key: str) -> bool:
+    """Whether a key has a value that would change a head."""
+    if key == "layer_types":
+        return "sliding_attention" in _layer_types(values)
+    return values.get(key) not in (None, False, NEUTRAL_PAIRS.get(key))
 
 
 def _check_full_attention(sizes: Mapping[str, Any], name: str) -> None:

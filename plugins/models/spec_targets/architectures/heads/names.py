@@ -11,6 +11,10 @@ EAGLE3 = (
     "Eagle3LlamaForCausalLM", "PEagleSpeculator",
 )  # fmt: skip
 DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
+EAGLE = re.compile(r"eagle(?!3)\w*(forcausallm|draftmodel|speculator)$|forcausallmeagle$|^eagle$")
+"""Classes, in small letters, of heads of EAGLE-1 and EAGLE-2."""
+UNREAD_PARTS = ("Vispec", "XPress", "MTPDraftModel")
+"""Parts of classes of heads that are known and not read."""
 GEMMA4 = "Gemma4DSparkModel"
 MUSE = "MuseGlimmerAssistantModel"
 DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", GEMMA4)
@@ -116,10 +120,15 @@ def is_head(raw: Mapping[str, Any]) -> bool:
     """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    by_name = first in (*EAGLE3, *DFLASH, MUSE) or any(
-        part in first for part in ("DSpark", "DFlash", "agle3", "DSpine", "LiLiCorr")
+    parts = ("DSpark", "DFlash", "agle3", "DSpine", "LiLiCorr", *UNREAD_PARTS)
+    by_name = first in (*EAGLE3, *DFLASH, MUSE) or any(part in first for part in parts)
+    return (
+        by_name
+        or EAGLE.search(first.lower()) is not None
+        or "speculators_model_type" in raw
+        or "draft_vocab_size" in raw
+        or "dflash_config" in raw
     )
-    return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
 
 
 def is_assistant(raw: Mapping[str, Any]) -> bool:

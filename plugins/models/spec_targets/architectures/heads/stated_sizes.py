@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -16,6 +16,8 @@ from spec_targets.architectures.values import read_float
 
 SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_layers")
 """Keys of sliding attention, which the config reader for models does not support."""
+ACTIVATIONS: dict[str, Literal["silu", "gelu"]] = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
+"""Activations of feed-forward layers, by the names in files."""
 VOCAB_MAX = (1 << 24) - 1
 """In place of a vocabulary that no file states."""
 ROPES = ("rope_parameters", "rope_scaling")
@@ -27,13 +29,14 @@ CORRECT = "correct config.json, or use another head"
 class StatedSizes:
     """Sizes while they are read. values: of config.json. notes: what was ignored or corrected, in words.
 
-    partial: share of a head that rotates, as stated; heads are trained with all of it.
+    partial: share of a head that rotates, as stated; heads are trained with all of it. act: of feed-forward layers.
     """
 
     where: str
     values: dict[str, Any]
     notes: list[str] = attrs.field(factory=list)
     partial: float = 1.0
+    act: Literal["silu", "gelu"] = "silu"
 
     def config(self, arch: str, vocab: int | None) -> Config:
         """Checked sizes. vocab: that of tensors, where none is stated. Raises UsageError."""
@@ -52,6 +55,7 @@ def stated_sizes(values: Mapping[str, Any], source: HeadTensors, gemma4: bool = 
     """Sizes of a head. gemma4: it has Gemma 4's rotary parameters, and rotates a share. Raises UsageError."""
     sizes = StatedSizes(source.where, dict(values))
     _count_layers(sizes, source)
+    _take_activation(sizes)
     if not gemma4:
         _drop_partial(sizes)
         _drop_sections(sizes)
@@ -69,6 +73,17 @@ def _count_layers(sizes: StatedSizes, source: HeadTensors) -> None:
         kinds = sizes.values.get("layer_types")
         if isinstance(kinds, list) and len(kinds) > max(numbers) + 1:
             sizes.values["layer_types"] = kinds[: max(numbers) + 1]
+
+
+def _take_activation(sizes: StatedSizes) -> None:
+    """Take the activation out of the values, which a model's family would hold against its own."""
+    stated = sizes.values.pop("hidden_act", None)
+    if stated not in (None, *ACTIVATIONS):
+        raise UsageError(
+            f"{sizes.where}: hidden_act = {repr(stated)[:40]} is not supported in such a head",
+            hint=f"use a head with {' or '.join(ACTIVATIONS)}",
+        )
+    sizes.act = ACTIVATIONS[stated or "silu"]
 
 
 def _drop_partial(sizes: StatedSizes) -> None:
@@ -89,8 +104,10 @@ def _drop_partial(sizes: StatedSizes) -> None:
 def _drop_sections(sizes: StatedSizes) -> None:
     """Ignore sections of positions of pictures: the positions of a text are the same on all axes."""
     kinds = {str(value.get("rope_type", value.get("type"))) for value in _ropes(sizes)}
-    if "mrope" in kinds:
+    stated = any(holder.get(key) is not None for holder in (sizes.values, *_ropes(sizes)) for key in MROPE)
+    if "mrope" in kinds or stated:
         sizes.notes.append("mrope sections ignored: a text has one position on all axes")
+    if "mrope" in kinds:
         for key in ROPES:
             rope = sizes.values.get(key)
             if isinstance(rope, dict):
