@@ -339,7 +339,7 @@ class TargetInfo:
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
     windowed: what layers with a window keep, where they give rows back; None: all rows are kept.
     layer_max: limits of further layers that its executor runs: ``head``, width of an attention head, ``inputs``,
-    hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
+    hidden states that a layer reads; a missing one is none.
     rotation_base: of the positions in attention, before any scaling; norm_epsilon: of the norms. None: not known.
     companions: {method: location} of its drafters. prompts: a file of its prompts.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_train.heads.export.write import write
 
 from spec_core import Run, load
-from tests.methods.drafted import check_published
+from tests.methods.drafted import TOLERANCE, check_block, check_published
+from tests.methods.test_heads_2026 import cases, open_as
+from tests.methods.test_heads_2026 import check_block as check_trained_block
+from tests.support.golden import golden
 from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
@@ -31,6 +36,25 @@ def one_thread():
 @pytest.mark.parametrize("name", HEADS)
 def test_published_heads(name, tmp_path):
     check_published(name, "model-f32.gguf", "ctx20", "gpu", tmp_path / "drafts.safetensors")
+
+
+@pytest.mark.parametrize("form", ["hf", "model-f32.gguf"])
+def test_a_published_head_with_a_selector(form):
+    check_block("dflash2/qwen3", form, target_of("qwen3"), TOLERANCE)
+
+
+@cache
+def target_of(name):
+    return load(golden(name) / "model-f32.gguf", dtype="float32", device=DEVICE, kernels="gpu")
+
+
+@pytest.mark.parametrize("folder", ["laguna-dflash", "dspine", "lilicorr", "muse-dflash", "nemotron-dspark"])
+def test_blocks_of_other_trainers(folder):
+    path = golden(f"heads-2026/{folder}")
+    target = target_of(json.loads((path / "golden.json").read_text())["target"])
+
+    for of in cases(f"heads-2026/{folder}"):
+        check_trained_block(open_as(path / "hf", target), target, of, "")
 
 
 def test_outputs_of_a_draft_layer_stay():

@@ -11,6 +11,8 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_kernels.gpu.block_conv import convolve_block
+from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
@@ -18,6 +20,7 @@ from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POS
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
 from spec_kernels.gpu.pages import PAGE, CacheShape, Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
+from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
@@ -211,7 +214,7 @@ ATTENTION = {
     "wide-heads": {"heads": (4, 2, 300), "window": 90},
     "latents": {"heads": (5, 1, 40), "latent": 32},
     "latents-of-many-heads": {"heads": (20, 1, 72), "latent": 48},
-    "latents-without-shared-numbers-of-a-power": {"heads": (3, 1, 67), "latent": 50, "tree": True},
+    "latents-of-odd-widths": {"heads": (3, 1, 67), "latent": 50, "tree": True},
 }
 
 
@@ -270,6 +273,48 @@ def test_products_with_a_matrix_of_every_head(rows, heads, kept, n, k):
     alone = torch.full_like(outs[0][:1], NAN)
     multiply_heads(x[:1], weights, kept, alone)
     assert torch.equal(alone, outs[0][:1])
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_convolutions_over_the_rows_of_a_text(added):
+    """Rows of three texts, one of them alone, and rows that fill the step."""
+    rows = torch.zeros(9, FIELDS, dtype=torch.int32, device=DEVICE)
+    rows[:, LINE] = torch.tensor([1, 1, 1, 2, 3, 3, 3, 0, 0])
+    rows[:, PLACE] = torch.tensor([7, 8, 9, 10, 4, 5, 6, -1, -1])
+    x, kernel, base = randn(16, 24), randn(16, 3 * 4) if added else None, randn(3, 24)
+    out = torch.full((16, 24), NAN, device=DEVICE)
+    convolve_block(rows, x, kernel, base, out)
+
+    for first, end in ((0, 3), (3, 4), (4, 7)):
+        for row in range(first, end):
+            taps = range(min(3, row - first + 1))
+            factors = [base[t] + (kernel[row].view(3, 4)[t].repeat_interleave(6) if added else 0) for t in taps]
+            close(out[row], sum(x[row - t] * factors[t] for t in taps), ratio=3e-6)
+
+
+@pytest.mark.parametrize(("count", "used", "width"), [(7, 3, 2), (5000, 16, 1), (2048, 1, 3), (4, 4, 5)])
+def test_columns_of_the_best_clusters(count, used, width):
+    """Ties, numbers that are none, and rows with fewer finite scores than clusters that are wanted."""
+    scores = torch.randn(5, count, device=DEVICE).mul(4).round()
+    scores[1, ::2], scores[2], scores[3, 1:] = NAN, 1.0, float("-inf")
+    values, out = randn(8, count * width), torch.full((5, count * width), NAN, device=DEVICE)
+    shape = 5, tile_count(scores), used
+    found = torch.full(shape, NAN, device=DEVICE), torch.zeros(shape, dtype=torch.int32, device=DEVICE)
+    last = torch.zeros(5, device=DEVICE), torch.zeros(5, dtype=torch.int32, device=DEVICE)
+    find_last_cluster(scores, used, found, last)
+    mask_clusters(values, scores, last, out)
+
+    best = scores.nan_to_num(float("-inf"), neginf=float("-inf")).argsort(stable=True, dim=1, descending=True)[:, :used]
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True).repeat_interleave(width, 1)
+    assert torch.equal(out, values[:5].masked_fill(~chosen, float("-inf")))
+
+
+def test_sums_relative_to_the_size_of_a_row():
+    x, y, out = randn(8, 40), randn(8, 40), torch.full((8, 40), NAN, device=DEVICE)
+    add_relative(x, y, out[:5])
+
+    close(out[:5], x[:5] + x[:5].square().mean(1, keepdim=True).sqrt() * y[:5], ratio=3e-6)
+    assert out[5:].isnan().all()
 
 
 @pytest.mark.parametrize("other", [None, (1, 40), (5, 8), (1, 600, 1)])

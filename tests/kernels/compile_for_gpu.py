@@ -13,23 +13,28 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 import triton
+from spec_kernels.gpu.block_conv import convolve_block
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
+from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
 from spec_kernels.gpu.delta import RecordedRows
 from spec_kernels.gpu.drafting import CHAIN_FIELDS, Following, Scores, choose_drafts
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.forms import FLOATS, FORMS, Form
 from spec_kernels.gpu.launch import capability
+from spec_kernels.gpu.layout import FIELDS as LAYOUT_FIELDS
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.recurrence import StateSize
+from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
@@ -196,6 +201,20 @@ def like_recurrent(width: int, shape: RecurrentShape, layer: Callable[[Builder],
     RecordedRows(torch.empty(1, ROWS, shape.record_bytes // 4, device=device)).replay(pool, pool.take()[0], [0, 1])
 
 
+def like_block_drafters() -> None:
+    """What blocks of DFlash2 and DSpine add to attention, in the sizes of Qwen3-8B's heads."""
+    empty = lambda *shape, dtype=torch.bfloat16: torch.empty(shape, dtype=dtype, device="meta")
+    whole = lambda *shape: empty(*shape, dtype=torch.int32)
+    rows, x, floats = whole(16, LAYOUT_FIELDS), empty(16, 4096), partial(empty, dtype=torch.float32)
+    convolve_block(rows, x, floats(16, 2 * 256), floats(2, 4096), x)
+    convolve_block(rows, x, None, floats(2, 4096), x)
+    add_relative(x, x, x)
+    scores, last = empty(1, VOCAB), (floats(1), whole(1))
+    shape = 1, tile_count(scores), 16
+    find_last_cluster(scores, 16, (floats(*shape), whole(*shape)), last)
+    mask_clusters(floats(1, VOCAB), scores, last, floats(1, VOCAB))
+
+
 def like_blocks(form: Form, dtype: torch.dtype) -> None:
     """Products with matrices in blocks, few and many rows, and rows of a table."""
     empty = lambda *shape, dtype=dtype: torch.empty(shape, dtype=dtype, device="meta")
@@ -285,6 +304,7 @@ if __name__ == "__main__":
         like_experts(FLOATS, torch.bfloat16)
         like_drafts(torch.float32)
         like_routes()
+        like_block_drafters()
     if "choices" not in sys.argv[2:]:
         for type in FORMS if "blocks" in sys.argv[2:] else ("Q8_0", "Q4_K", "Q6_K"):
             like_blocks(FORMS[type], torch.bfloat16)

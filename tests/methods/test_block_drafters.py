@@ -9,16 +9,13 @@ import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import spread_logits, tokens_of
 from spec_methods.block_drafters.dflash2 import DFlash2
 from spec_methods.block_drafters.dspark import DSpark
-from spec_methods.block_drafters.layers import Layers
-from spec_methods.block_drafters.sequential import sequential_part
 
 from spec_core import Compat, DraftPlan, Limit, Request, Run, hookimpl, load
 from spec_core.errors import Refused, UsageError
 from spec_core.testing import DrafterConformance
+from tests.methods.drafted import TOLERANCE, check_block
 from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
 from tests.support.golden import golden
 from tests.support.small_heads import edit_config, edit_tensors
@@ -33,43 +30,15 @@ GOLDEN = {
     "dspark/lfm2": "lfm2",
     "dflash2/qwen3": "qwen3",
 }
-TOLERANCE = 2e-5
-"""Of logits; those of the golden vectors differ between implementations by as much."""
+FLOATS = {"dtype": "float32", "cache_dtype": "float32"}
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("form", ["hf", "model-f32.gguf"])
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_block_is_that_of_the_original_implementation(name, form, kernels):
-    """Base logits, states, logits after the sequential part, confidence and tokens, from the golden features."""
-    path = golden(GOLDEN[name]) / "model-f32.gguf"
-    target = load(path, dtype="float32", cache_dtype="float32", device="cpu", kernels=kernels)
-    expected, file = load_file(golden(name) / "golden.safetensors"), load(golden(name) / form, weights=False)
-    trunk = executor_of(target)
-    layers, sequential = Layers(file, trunk), sequential_part(file, trunk)
-    for case in ("ctx20", "ctx33"):
-        of = {key.removeprefix(f"{case}."): value for key, value in expected.items() if key.startswith(case)}
-        context = layers.context()
-        context.take(0, of["features"])
-        layers.learn([context])
-        context.token = before = int(of["id_last"])
-        (rows,), (states,) = layers.blocks([context], [layers.longest])
-        tokens = []
-        chances = of.get("confidence", torch.ones(len(rows)))
-        for row, state, logits, chance in zip(rows, states, of["draft_logits"], chances, strict=True):
-            [after] = sequential.follow([(before, row, state)])
-            logits_of_all = spread_logits(logits[None], tokens_of(file.head, "cpu"), file.head.vocab)[0]
-            finite = torch.isfinite(logits_of_all)
-            assert (after.logits[finite] - logits_of_all[finite]).abs().max() <= TOLERANCE
-            assert not torch.isfinite(after.logits[~finite]).any()
-            assert after.chance is None or after.chance == pytest.approx(float(chance), abs=TOLERANCE)
-            before = int(after.logits.argmax())
-            tokens.append(before)
-
-        assert (rows - of["base_logits"]).abs().max() <= TOLERANCE
-        assert (states - of["block_hidden"][-len(states) :]).abs().max() <= TOLERANCE
-        assert tokens == of["draft_tokens"].tolist()
-        assert (after.chance is None) == (file.head.confidence == 0)
+    target = load(golden(GOLDEN[name]) / "model-f32.gguf", **FLOATS, device="cpu", kernels=kernels)
+    check_block(name, form, target, TOLERANCE)
 
 
 def test_rows_of_neighbouring_pairs_become_halves(tmp_path):

@@ -26,10 +26,10 @@ def rows_max(pieces: int, shapes: Sequence[HeadShape]) -> int:
     return max(16, min(ROWS_MAX, 1 << rows.bit_length() - 1 if rows else 0))
 
 
-def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
+def cut_chunks(batch: ForwardBatch, most: int, whole: bool = False) -> Iterator[Chunk]:
     """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger.
 
-    With recurrent layers all drafts do.
+    With recurrent layers all drafts do. whole: all rows of a sequence do.
     """
     lineage = None if batch.recurrence is None else batch.recurrence.lineage
     sequences: list[SequenceRows] = []
@@ -39,11 +39,12 @@ def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
             raise ValueError("an executor on a device holds no rows of trees")
         at = 0
         while at < s.rows:
-            count = _next_rows(s, at, most - rows, lineage)
+            count = _next_rows(s, at, most - rows, lineage, whole)
             if count == 0:
-                yield _chunk(batch, first, rows, sequences)
+                if rows:
+                    yield _chunk(batch, first, rows, sequences)
                 first, rows, sequences = first + rows, 0, []
-                count = _next_rows(s, at, most, lineage) or s.rows - at
+                count = _next_rows(s, at, most, lineage, whole) or s.rows - at
             parents = s.parents if at + count == s.rows else None
             sequences.append(SequenceRows(s.cache, rows, count, s.start + at, parents))
             at, rows = at + count, rows + count
@@ -51,10 +52,10 @@ def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
         yield _chunk(batch, first, rows, sequences)
 
 
-def _next_rows(s: SequenceRows, at: int, room: int, lineage: Lineage | None) -> int:
+def _next_rows(s: SequenceRows, at: int, room: int, lineage: Lineage | None, whole: bool) -> int:
     """Rows of a sequence from ``at`` on that fit, 0: none."""
-    if s.rows - at <= room:
-        return s.rows - at
+    if s.rows - at <= room or whole:
+        return s.rows - at if s.rows - at <= room else 0
     chain = s.rows if s.parents is None else s.pending
     count = max(0, min(room, chain - at))
     return count if lineage is None else uncut_rows(lineage, s.first + at, count)

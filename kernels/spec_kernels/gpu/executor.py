@@ -109,6 +109,7 @@ class Gpu:
         self._embedded = embedding_width(model)
         self._height = _rows_of_tile(model, dtype)
         # Rows that attend in both directions have no tree.
+        self._whole = any(isinstance(op, ops.BlockConv) for op in model.ops)
         self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
 
     def _read_weights(self) -> None:
@@ -116,6 +117,8 @@ class Gpu:
         for op in self.model.ops:
             if isinstance(op, ops.Linear):
                 matrices.read(self.source, op.weights)
+            elif isinstance(op, ops.Clusters):
+                matrices.read(self.source, (op.weight,))
             elif isinstance(op, ops.HeadLinear):
                 matrices.read(self.source, (op.weight,), floats=True)
             elif isinstance(op, ops.Mixture):
@@ -200,7 +203,7 @@ class Gpu:
         if (None if states is None else states.pool) is not self.facilities.states:
             raise ValueError("states of recurrent layers are needed if a model has any, in places of its executor")
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
-        chunks = list(cut_chunks(batch, rows_max(pieces, self.model.cached)))
+        chunks = list(cut_chunks(batch, rows_max(pieces, self.model.cached), self._whole))
         copied = self._copies or len(chunks) > 1
         if len(chunks) == 1 and batch.choices is not None:
             chunks[0] = replace(chunks[0], choices=batch.choices.texts)

@@ -25,7 +25,7 @@ class GpuKind:
     name, device_type, batch_device = "gpu", "cuda", "cpu"
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     threaded = shows_cache = False
-    layer_max: ClassVar[Mapping[str, int]] = {"conv_taps": 0}
+    layer_max: ClassVar[Mapping[str, int]] = {}
 
     def problem(self, model: Model, request: ExecutorRequest) -> str | None:
         if problem := support.problem(request.device, request.dtype) or support.misfit(model, request.dtype):

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu import products
+from spec_kernels.gpu.block_conv import convolve_block
 from spec_kernels.gpu.choice.of_step import StepChoice
+from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
@@ -26,6 +28,7 @@ from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pending import Pending, PendingHeads, as_heads, beside, is_alone, join, precedes
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
+from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
@@ -136,6 +139,25 @@ class Program(Values):
         self._add("experts", multiply_experts, inner, lines, last, down, memory)
         self._values[op.out] = Pending(Parts(memory), base)
 
+    def clusters(self, op: ops.Clusters, after: Any) -> None:
+        """The whole product, of which columns of other clusters are dropped."""
+        (matrix,), scores = self.of.matrices[(op.weight,)], self._settle(op.scores)
+        memory = self._parts((op.out, "clusters"), parts_of(matrix), self._padded, matrix.n)
+        self._add("product of clusters", multiply, self._convert(op.x, matrix.dtype), matrix, memory)
+        self._values[op.out] = Pending(Parts(memory))
+        products, out = self._settle(op.out), self._rows_of(f"{op.out} of clusters", matrix.n, torch.float32)
+        room = lambda name, *shape: self._room(
+            (op.out, name), *shape, dtype=torch.int32 if "place" in name else torch.float32
+        )
+        shape = self._rows, tile_count(scores), op.used
+        found, last = (
+            (room("values", *shape), room("places", *shape)),
+            (room("value", self._rows), room("place", self._rows)),
+        )
+        self._add("best clusters", find_last_cluster, scores[: self._rows], op.used, found, last)
+        self._add("columns of clusters", mask_clusters, products, scores, last, out[: self._rows])
+        self._values[op.out] = out
+
     def glu(self, op: ops.GLU, after: Any) -> None:
         gate, up = self._settle(op.gate), self._settle(op.up)
         self._combine(op.out, GLUS[op.act], gate, up)
@@ -178,6 +200,12 @@ class Program(Values):
             return
         self._combine(op.out, "add", self._settle(op.x), self._settle(op.y), op.scale)
 
+    def addrelative(self, op: ops.AddRelative, after: Any) -> None:
+        x, y = self._settle(op.x), self._settle(op.y)
+        out = self._rows_of(f"{op.x} relative", x.shape[1], x.dtype)
+        self._add("relative sum", add_relative, x, y, out[: self._rows])
+        self._values[op.x] = out
+
     def gate(self, op: ops.Gate, after: Any) -> None:
         self._combine(op.out, op.by, self._settle(op.x), self._settle(op.gate))
 
@@ -208,6 +236,12 @@ class Program(Values):
             self._add("join", combine_rows, "copy", out[: self._rows, first : first + m.shape[1]], m)
             first += m.shape[1]
         self._values[op.out] = Pending(Parts(out[None])) if latent else out
+
+    def blockconv(self, op: ops.BlockConv, after: Any) -> None:
+        x, kernel = self._settle(op.x), None if op.kernel is None else self._settle(op.kernel)
+        out = self._rows_of(op.out, x.shape[1], self.of.dtype)
+        self._add("convolution", convolve_block, self.layout.rows, x, kernel, self._vector(op.base), out)
+        self._values[op.out] = out
 
     # attention
 

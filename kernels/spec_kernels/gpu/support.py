@@ -29,14 +29,8 @@ def misfit(model: Model, dtype: torch.dtype) -> str | None:
             return "windows that end at the first row of a block have no GPU kernel"
         if isinstance(op, ops.Norm) and op.centred:
             return "norms of centred rows have no GPU kernel"
-        if isinstance(op, ops.BlockConv):
-            return "convolutions over the rows of a block have no GPU kernel"
-        if isinstance(op, ops.AddRelative):
-            return "sums relative to the size of a row have no GPU kernel"
         if isinstance(op, ops.AddRows):
             return "rows that are added behind a layer have no GPU kernel"
-        if isinstance(op, ops.Clusters):
-            return "products with clusters of columns have no GPU kernel"
         if isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid:
             return "experts with sigmoid scores and factors have no GPU kernel"
     return None

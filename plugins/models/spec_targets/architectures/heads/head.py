@@ -293,11 +293,6 @@ class Head:
 
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
-        taps_max = target.layer_max.get("conv_taps")
-        if taps_max is not None and max(self.conv_taps, 2 * bool(self.transfer)) > taps_max:
-            what = "messages between" if self.transfer else "convolutions over"
-            fact = f"{self.name}: its layers have {what} the rows of a block"
-            return f"{fact}, GPU kernels run none", "load the model with -o kernels=reference"
         head_max = target.layer_max.get("head")
         if head_max is not None and self.head > head_max:
             fact = f"{self.name}: its attention has heads of {self.head}"
