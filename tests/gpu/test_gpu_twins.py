@@ -299,9 +299,9 @@ def test_columns_of_the_best_clusters(count, used, width):
     scores[1, ::2], scores[2], scores[3, 1:] = NAN, 1.0, float("-inf")
     values, out = randn(8, count * width), torch.full((5, count * width), NAN, device=DEVICE)
     shape = 5, tile_count(scores), used
-    found = torch.full(shape, NAN, device=DEVICE), torch.zeros(shape, dtype=torch.int32, device=DEVICE)
+    candidates = torch.full(shape, NAN, device=DEVICE), torch.zeros(shape, dtype=torch.int32, device=DEVICE)
     last = torch.zeros(5, device=DEVICE), torch.zeros(5, dtype=torch.int32, device=DEVICE)
-    find_last_cluster(scores, used, found, last)
+    find_last_cluster(scores, used, candidates, last)
     mask_clusters(values, scores, last, out)
 
     best = scores.nan_to_num(float("-inf"), neginf=float("-inf")).argsort(stable=True, dim=1, descending=True)[:, :used]

@@ -150,11 +150,11 @@ class Program(Values):
             (op.out, name), *shape, dtype=torch.int32 if "place" in name else torch.float32
         )
         shape = self._rows, tile_count(scores), op.used
-        found, last = (
+        best, last = (
             (room("values", *shape), room("places", *shape)),
             (room("value", self._rows), room("place", self._rows)),
         )
-        self._add("best clusters", find_last_cluster, scores[: self._rows], op.used, found, last)
+        self._add("best clusters", find_last_cluster, scores[: self._rows], op.used, best, last)
         self._add("columns of clusters", mask_clusters, products, scores, last, out[: self._rows])
         self._values[op.out] = out
 
