@@ -1,6 +1,6 @@
 """Tokens per step of each acceptance rule on the same drafts, beside the bound of lossless rules.
 
-``python benchmarks/acceptance.py [--steps 10000] [--write docs/rules/README.md]``
+``python benchmarks/acceptance.py [--steps 10000] [--write]``
 
 Pairs of distributions are random: p is Dirichlet(a), q is p with normal noise of width sigma on its logits, new for
 every depth.
@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_rules.decisions import Decision, follow
 from spec_rules.distributions import Case
 
+from benchmarks.support import results
 from spec_core import Draft, Verdict
 from spec_core.toolkit import walk
 from spec_core.toolkit.distributions import point_mass as certain
@@ -260,6 +264,10 @@ def trees(steps: int) -> str:
     return table(["trees", *ON_TREES], rows)
 
 
+MAKERS = {"chains of 4": chains, "siblings": siblings, "trees": trees}
+"""Tables of ``benchmarks/results/acceptance.json`` and what makes them."""
+
+
 def table(head: list[str], rows: dict[str, list[float]]) -> str:
     lines = [head, ["---"] * len(head)] + [[name, *(f"{x:.3f}" for x in row)] for name, row in rows.items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -268,14 +276,12 @@ def table(head: list[str], rows: dict[str, list[float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000, help="per row and rule")
-    parser.add_argument("--write", type=Path, help="put the tables between <!-- acceptance --> marks of this page")
+    parser.add_argument("--write", action="store_true", help="save the tables in benchmarks/results")
     args = parser.parse_args()
-    body = "\n\n".join(make(args.steps) for make in (chains, siblings, trees))
-    print(body)
+    tables = {name: make(args.steps) for name, make in MAKERS.items()}
+    print("\n\n".join(tables.values()))
     if args.write:
-        text = args.write.read_text("utf-8")
-        marked = f"<!-- acceptance -->\n{body}\n<!-- /acceptance -->"
-        args.write.write_text(re.sub(r"<!-- acceptance -->.*<!-- /acceptance -->", marked, text, flags=re.S), "utf-8")
+        results.save("acceptance", {name: text.splitlines() for name, text in tables.items()}.get)
 
 
 if __name__ == "__main__":

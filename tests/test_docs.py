@@ -26,7 +26,7 @@ from spec_core.assembly.discovery import GROUPS, discover, find_plugin, import_p
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
 from tests.support.pages import Skimmer, blocks, follow
-from tools import results
+from tools import folders, results
 from tools.document import KINDS, document
 from tools.document import PAGES as GENERATED
 
@@ -66,7 +66,7 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-SERVED = ("serve.md", "pictures.md")
+SERVED = ("serve.md", "serve-chats.md", "serve-operate.md", "pictures.md")
 """Pages that are followed against a server, in tests/serve, or a model of tests/targets."""
 
 
@@ -172,6 +172,36 @@ def test_the_notebook_has_the_cells_of_its_page(tmp_path):
     ]
     printed = ["".join(one["text"]) for cell in body["cells"] for one in cell.get("outputs", ())]
     assert printed == [block.text for block in page if block.language == "text" and "..." not in block.text]
+
+
+WORDS_OF_A_PAGE, WORDS_OF_PAGES = 3_000, 70_000
+"""Max words of a page, and of all pages that are written by hand."""
+LISTS = {*GENERATED, "api.md", "promises.md"} - {"add-an-architecture.md"}
+"""Pages from docstrings, tables and metadata, which are looked up and not read."""
+
+
+def is_of_engines(page):
+    return page.startswith("docs/engines")
+
+
+def test_pages_can_be_read_in_a_few_minutes_and_all_in_an_afternoon():
+    """A page says one thing; measured figures are in files of results."""
+    counts = {name(page): len(page.read_text("utf-8").split()) for page in PAGES}
+
+    assert [page for page, words in counts.items() if words > WORDS_OF_A_PAGE and not is_of_engines(page)] == []
+    written = [page for page in counts if page.startswith("docs/") and page.removeprefix("docs/") not in LISTS]
+    assert sum(counts[page] for page in written) <= WORDS_OF_PAGES
+
+
+def test_the_picture_of_the_folders_has_at_most_25_that_exist_and_every_station_of_the_page():
+    """Numbers and letters in it are the first cells of the two walks."""
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    boxes = folders.folders()
+    stations = {station for box in boxes for station in f"{box.token} {box.file}".split()}
+
+    assert len(boxes) <= 25
+    assert [box.path for box in boxes if not (ROOT / box.path).is_dir()] == []
+    assert stations == set(re.findall(r"^\| ([1-9a-z]) \| `", page, re.M))
 
 
 @pytest.mark.parametrize("hook", HOOKS)

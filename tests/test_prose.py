@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,50 @@ PLAIN = {
     r"\bbegins? anew\b": "restarts",
     r"\bcounts? no longer\b": "is dropped",
 }
+DIALECT = {
+    r"\bbeside\b": "next to, in addition to, with",
+    r"\bbehind\b": "after",
+    r"\bthose\s+(#\s+)?of\b": "name the thing, or a genitive",
+    r"\blikeliest\b": "most likely",
+    r"\bnobody\b": "name who does not",
+}
+"""Words that no other project uses in this way, in prose: not in names, nor in what stands in backticks or alone."""
+OTHERS = (
+    "docs/engines",
+    "docs/drafters.md",
+    "tools/drafters.py",
+    *(f"kernels/spec_kernels/{name}.py" for name in ("gpu/pages", "gpu/support", "model/activations", "model/build")),
+    "kernels/spec_kernels/model/ops.py",
+    *(f"plugins/models/spec_engines/{name}" for name in ("vllm/", "llamacpp/__init__.py", "transformers/__init__.py")),
+    *(f"plugins/models/spec_targets/architectures/{name}.py" for name in ("gemma4", "kimi_linear", "heads/gguf_head")),
+    "plugins/models/spec_targets/runtime/probe.py",
+)
+"""Files and folders that are still to be rewritten, by how their paths begin."""
+PLAIN_PAGES = [page for page in PAGES if not page.relative_to(ROOT).as_posix().startswith(OTHERS)]
+PLAIN_SOURCES = [path for path in SOURCES if not path.relative_to(ROOT).as_posix().startswith(OTHERS)]
+PROSE = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+QUOTED = re.compile(r"`+[^`\n]+`+|(?<=\")\w+(?=\")")
+"""Code in prose, and texts of one word, such as names in ``__all__``."""
+
+
+def prose_of(path: Path) -> str:
+    """The text of a page, or strings and comments of a source, the rest blank; names are blank, too."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".py":
+        text = strings_and_comments(text)
+    return QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+
+
+def strings_and_comments(source: str) -> str:
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    kept = [character if character == "\n" else " " for character in source]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in PROSE:
+            start, end = (starts[line - 1] + column for line, column in (token.start, token.end))
+            kept[start:end] = source[start:end]
+    return "".join(kept)
 
 
 def phrases_in(path: Path) -> list[str]:
@@ -35,6 +81,28 @@ def phrases_in(path: Path) -> list[str]:
         for phrase, plain in PLAIN.items()
         for hit in re.finditer(phrase, text, re.IGNORECASE)
     ]
+
+
+@pytest.mark.parametrize("files", [PLAIN_PAGES, PLAIN_SOURCES], ids=["pages", "sources"])
+def test_pages_and_sources_have_no_words_of_their_own(files):
+    lines = [
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]!r}: write {plain}"
+        for path in files
+        for text in [prose_of(path)]
+        for word, plain in DIALECT.items()
+        for hit in re.finditer(word, text, re.IGNORECASE)
+    ]
+
+    assert lines == []
+
+
+def test_a_word_is_found_in_prose_and_not_in_names(tmp_path):
+    """Not in code, nor in backticks, nor as a text of its own."""
+    source = tmp_path / "source.py"
+    source.write_text('def likeliest():\n    """The likeliest of ``behind``."""\n    return "nobody"  # those\n# of\n')
+
+    text = prose_of(source)
+    assert [word for word in DIALECT if re.search(word, text)] == [r"\bthose\s+(#\s+)?of\b", r"\blikeliest\b"]
 
 
 @pytest.mark.parametrize("files", [PAGES, SOURCES], ids=["pages", "sources"])

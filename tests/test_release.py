@@ -50,7 +50,7 @@ def test_a_tree_with_changes_is_refused(tree, tag):
 
 
 def test_a_version_without_a_changelog_section_is_refused(tree):
-    with pytest.raises(release.ReleaseError, match=r"no section 1\.2\.4: run `towncrier build"):
+    with pytest.raises(release.ReleaseError, match=r"no section 1\.2\.4: write it from changelog"):
         release.check_ready(tree, "1.2.4", tag=True)
 
 

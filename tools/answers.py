@@ -1,4 +1,4 @@
-"""The table of docs/serve.md that says how the models of each family write thinking and calls, from the readers."""
+"""Tables of docs/serve-chats.md: how models write calls and thinking, and how they end a text, from the readers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ BEGIN, END = "<!-- table: answers -->", "<!-- /table -->"
 
 
 def answers() -> str:
-    """The table, a row for each family and member with a form of its own."""
-    lines = ["| architecture | models | thinking | calls | ends |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([*lines, *map(_row, MEMBERS)])
+    """A row for each form of calls with the models that write it, and a row for the ends of each architecture."""
+    models: dict[str, list[str]] = {}
+    for member in MEMBERS:
+        models.setdefault(member.calls.example, []).append(_models(member))
+    forms = [f"| {_code(example)} | {'; '.join(names)} |" for example, names in models.items()]
+    families: dict[str, list[str]] = {}
+    for family, ends in ENDS.items():
+        families.setdefault(ends, []).append(family)
+    lines = [f"| {', '.join(names)} | {' '.join(map(_code, ends.split()))} |" for ends, names in families.items()]
+    first = ["| call | models |", "| --- | --- |", *forms]
+    return "\n".join([*first, "", "| architecture | tokens that end a text |", "| --- | --- |", *lines])
 
 
-def _row(member: Member) -> str:
-    thinking = _code(member.thinking) if member.thinking else "none"
-    ends = " ".join(_code(end) for end in dict.fromkeys(" ".join(ENDS[name] for name in member.families).split()))
-    return f"| {', '.join(member.families)} | {member.models} | {thinking} | {_code(member.calls.example)} | {ends} |"
+def _models(member: Member) -> str:
+    """Names of the models, with the mark of their thinking."""
+    return f"{member.models} ({_code(member.thinking)})" if member.thinking else member.models
 
 
 def _code(text: str) -> str:
@@ -28,7 +35,7 @@ def _code(text: str) -> str:
 
 
 def write_table(page: str) -> str:
-    """The page with the table between its marks."""
+    """The page with the tables between its marks."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{answers()}\n{END}{rest.partition(END)[2]}"
 

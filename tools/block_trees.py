@@ -1,8 +1,8 @@
 """What a chain and trees of a block bring, by the accepted length of the chain and the cost of rows: a calculation.
 
-Only the costs are measured; beyond the last measured number of rows they grow as between the last two. A token is the
-likeliest of its row with chance p, the next one with p (1 - p), and so on, at every depth alike; p follows from the
-tokens of a step of a chain. A tree has the likeliest paths.
+Only the costs are measured; beyond the last measured number of rows they grow as between the last two. A token is
+the most likely one of its row with chance p, the next one with p (1 - p), and so on, at every depth alike; p follows
+from the tokens of a step of a chain. A tree has the most likely paths.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def machines() -> dict[str, Costs]:
 
 
 def chance_of(length: float) -> float:
-    """The chance of the likeliest token, by the tokens of a step of a chain."""
+    """The chance of the most likely token, by the tokens of a step of a chain."""
     low, high = 0.0, 1.0
     for _ in range(60):
         p = (low + high) / 2
@@ -56,7 +56,7 @@ def tokens_of_chain(p: float, drafted: int) -> float:
 
 
 def tokens_of_tree(p: float, nodes: int) -> float:
-    """Tokens of a step with the ``nodes`` likeliest tokens of a tree."""
+    """Tokens of a step with the ``nodes`` most likely tokens of a tree."""
     waiting, tokens = [(-p, 1)], 1.0
     for _ in range(nodes):
         chance, depth = heappop(waiting)

@@ -114,7 +114,7 @@ def dots(
         middle = y + 20 + (index + 0.5) * ROW
         parts.append(text(LABELS - 10, middle + 4, name, "end"))
         for order, dot in enumerate(values):
-            parts += _dot(dot, scale, middle + 5 * (order - (len(values) - 1) / 2))
+            parts += _dot(dot, scale, middle + min(5, 16 / len(values)) * (order - (len(values) - 1) / 2))
     return parts, bottom
 
 

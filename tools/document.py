@@ -19,7 +19,7 @@ from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunS
 from tools.architectures import architectures
 from tools.drafters import drafters
 from tools.engines import engines, page_of
-from tools.formats import output
+from tools.formats import results_file
 from tools.notebook import notebook
 from tools.reference import fence_blocks, prose
 
@@ -109,7 +109,7 @@ PAGES = {
     "hooks.md": hooks,
     "settings.md": settings,
     "plugins.md": plugins,
-    "output.md": output,
+    "results-file.md": results_file,
     "engines.md": engines,
     **{f"engines/{name}.md": partial(page_of, name) for name in ("transformers", "llamacpp", "vllm", "sglang")},
     "drafters.md": drafters,

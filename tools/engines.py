@@ -53,7 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Settings of methods that need a file or can branch."""
 NEEDS = dict.fromkeys(("dspark", "dflash2", "dspine", "lilicorr"), "dflash")
-"""Methods whose needs are those of another, whose head is at hand."""
+"""Methods with the needs of another, whose head is at hand."""
 CACHE_READERS = {"assistant": Needs(final=True, weights={"token_embd.weight"}, cached_layers={0})}
 """Needs of methods that read the target's cache, where no file of theirs is at hand."""
 

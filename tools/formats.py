@@ -1,4 +1,4 @@
-"""The tables of the page of output formats, from the JSON schemas that ship with the package."""
+"""The lists of the page of results files, from the JSON schemas that ship with the package."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from spec_compare.records import schema
 
-PAGE = Path(__file__).parents[1] / "docs" / "output.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results-file.md"
 MARKED = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.S)
-HEAD = "| name | type | what it is |\n| --- | --- | --- |"
+SHORT_TYPES = {"integer": "int", "string": "str", "boolean": "bool"}
 TITLES = {
     "header": "The first line: `kind` is `header`",
     "session": "When an interrupted comparison continues: `kind` is `session`",
@@ -19,20 +19,19 @@ TITLES = {
 }
 
 
-def output() -> str:
-    """The page with its generated parts made again; the rest is written by hand."""
-    tables = {"results.jsonl": results}
-    return MARKED.sub(lambda match: f"{match[1]}\n{tables[match[2]]()}\n{match[3]}", PAGE.read_text("utf-8"))
+def results_file() -> str:
+    """The page with its generated part made again; the rest is written by hand."""
+    return MARKED.sub(lambda match: f"{match[1]}\n{results()}\n{match[3]}", PAGE.read_text("utf-8"))
 
 
 def results() -> str:
     """Every name of every kind of line of ``results.jsonl``."""
-    parts = [f"### {TITLES[kind]}\n\n{table(schema.line(kind))}\n" for kind in schema.KINDS]
+    parts = [f"## {TITLES[kind]}\n\n{list_names(schema.line(kind))}\n" for kind in schema.KINDS]
     return "\n\n".join(parts)
 
 
-def table(lines: dict[str, Any]) -> str:
-    return "\n".join([HEAD, *(f"| `{name}` | {kind} | {help} |" for name, kind, help in rows(lines))])
+def list_names(lines: dict[str, Any]) -> str:
+    return "\n".join(f"- `{name}` ({kind}): {help}" for name, kind, help in rows(lines))
 
 
 def rows(of: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -52,17 +51,11 @@ def rows(of: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]
 
 
 def type_of(value: dict[str, Any]) -> str:
+    """``int``, ``float?`` (or null), ``int[][]``, ``number|null|int[]``."""
     if "const" in value:
-        return "string"
+        return "str"
     if "anyOf" in value:
-        return " or ".join(type_of(choice) for choice in value["anyOf"])
+        kinds = [type_of(choice) for choice in value["anyOf"]]
+        return f"{kinds[0]}?" if kinds[1:] == ["null"] else "|".join(kinds)
     kind = value.get("type", "any")
-    return f"{kind} of {plural(type_of(value['items']))}" if kind == "array" else kind
-
-
-def plural(kind: str) -> str:
-    """``array of integers``, ``array of arrays of integers``."""
-    if " or " in kind:
-        return f"({kind})"
-    first, *rest = kind.split(" ", 1)
-    return " ".join([f"{first}s" if first != "any" else "any", *rest])
+    return f"{type_of(value['items'])}[]" if kind == "array" else SHORT_TYPES.get(kind, kind)

@@ -112,7 +112,7 @@ def importers(changed: Iterable[str], graph: Mapping[str, Iterable[str]]) -> set
 
 
 def changed_modules(paths: Iterable[str]) -> set[str]:
-    """Modules of these files, relative to the project; of another file in a package, those of its folder."""
+    """Modules of these files, relative to the project; of another file in a package, its folder's."""
     files = {file: name for package in (*SOURCES, *OTHERS) for name, file in modules(package)}
     folders: dict[Path, set[str]] = {}
     for file, name in files.items():

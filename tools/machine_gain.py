@@ -1,11 +1,10 @@
-"""What the machine does to a method's gain: tables and figure of ``benchmarks/results/machine-gain.json``."""
+"""What the machine does to a method's gain: the figure of ``benchmarks/results/machine-gain.json``."""
 
 from __future__ import annotations
 
 import re
 
 from benchmarks.support.results import read_table
-from benchmarks.support.tables import heading, row
 from tools import charts
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
@@ -20,27 +19,6 @@ def records(name: str) -> list[dict[str, str]]:
     """Rows of a table as {column: cell}."""
     table = read_table(FILE, name)
     return [dict(zip(table["columns"], cells, strict=True)) for cells in table["rows"]]
-
-
-def gains() -> list[str]:
-    """Gains of published methods on two machines, and the costs that they follow from."""
-    costs, published = read_table(FILE, "cost of a step"), read_table(FILE, "gains from published accepted lengths")
-    return [
-        *heading(published["columns"]),
-        *map(row, published["rows"]),
-        "",
-        *heading(costs["columns"]),
-        *map(row, costs["rows"]),
-    ]
-
-
-def categories() -> list[str]:
-    """Speedups by category, with tokens per step in parentheses."""
-    cells: dict[str, list[str]] = {}
-    for r in records("six categories"):
-        value, low, high = numbers(r["speedup (90 %)"])
-        cells.setdefault(r["category"], []).append(f"{value:.2f}, {low:.2f} to {high:.2f} ({r['tokens per step']})")
-    return [*heading(["category", *METHODS]), *(row([name, *line]) for name, line in cells.items())]
 
 
 def numbers(cell: str) -> tuple[float, float, float]:
@@ -72,7 +50,7 @@ def figure() -> str:
 
 
 def short(category: str) -> str:
-    """The name of a category, so that it fits beside a panel."""
+    """The name of a category, so that it fits next to a panel."""
     return category.replace("retrieval-augmented generation", "retrieval").replace(
         "mathematical reasoning", "mathematics"
     )

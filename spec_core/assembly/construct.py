@@ -181,7 +181,7 @@ def _resolved_type(cls: type, field: attrs.Attribute[Any], plugin: str) -> Any:
 
 
 def declares(cls: type, name: str) -> bool:
-    """Whether an attrs class declares the field itself. A class that is not decorated shows those of its base."""
+    """Whether an attrs class declares the field itself. A class that is not decorated shows its base's fields."""
     if "__attrs_attrs__" not in vars(cls):
         return False
     field = attrs.fields_dict(cls).get(name)

@@ -62,7 +62,8 @@ def check_owners(chosen: list[PluginInstance], states: frozenset[str]) -> None:
         owners = [c.name for c in chosen if state in c.compat.owns]
         if len(owners) != 1:
             raise Refused(
-                f"{' and '.join(owners) or 'nobody'} would roll back the target's {state!r} state; it needs one owner",
+                f"{' and '.join(owners) or 'no plugin'} would roll back the target's {state!r} state; "
+                "it needs one owner",
                 hint="choose one with --rollback NAME"
                 if owners
                 else "install a rollback plugin for it, or run without --method",

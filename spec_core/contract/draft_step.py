@@ -87,7 +87,7 @@ class DraftStep(NoisyStep):
                     yield part.seq, draft, leaf, budget
 
     def extend(self, seq: Sequence, draft: Draft, leaf: int) -> None:
-        """Append a draft behind a token that nothing follows: its first tokens follow ``leaf``.
+        """Append a draft after a token that nothing follows: its first tokens follow ``leaf``.
 
         Raises ValueError or TypeError where it breaks the contract, and for a leaf that ``leaves`` did not offer.
         """
@@ -168,7 +168,7 @@ class DraftStep(NoisyStep):
                 part.seq.drop(plan.drop, step.proposals)
 
     def _further(self, part: Part, depth: int) -> int:
-        """Longest path that the asking plugin may add behind a token of this depth."""
+        """Longest path that the asking plugin may add after a token of this depth."""
         return min(part.budget - depth, self._tokens_left(part), part.length_max(self._shown[0].plugin))
 
     def _tokens_left(self, part: Part) -> int:

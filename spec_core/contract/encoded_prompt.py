@@ -28,8 +28,8 @@ class EncodedPrompt:
     tokens: ids, -1 where a row is given. embeds: {position: [D]}, rows of the pictures.
     blocks: (first, end) of rows that attend to each other in both directions; each is evaluated in one forward.
     positions: [axes, tokens] int64 of the model's rotation, where they are not 0, 1, 2, ...; None if they are.
-        Generated tokens go on behind the largest.
-    added: for each of the first blocks of layers {position: [D]}, added to the row behind that block.
+        Generated tokens go on after the largest.
+    added: for each of the first blocks of layers {position: [D]}, added to the row after that block.
     pictured: what it was made from, for drafters that read pictures themselves.
     """
 

@@ -179,7 +179,7 @@ class NoisyStep(HookStep):
         Under a rule with private noise, only drafters use this noise, and it is new in every step and for every
         request of the run: a rejected position must not be drawn again from the same numbers.
 
-        The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
+        The returned tensor is a copy. In ``rollback`` the positions still belong to this step's draft: a method that
         reads rows of logits there may choose from them with the noise of their positions.
 
         :param i: from 0. Tokens from the budget on are not drafted in this step.

@@ -13,7 +13,7 @@ import attrs
 from spec_core.contract.step_record import StepRecord
 
 NO_LIMITS: Mapping[Any, Any] = MappingProxyType({})
-"""The limits of a sequence that nobody drafts for."""
+"""The limits of a sequence that no method drafts for."""
 
 
 def _length(value: int | None) -> int | None:
@@ -79,7 +79,7 @@ class DraftPlan:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it lets nobody draft."""
+        """Whether it lets no method draft."""
         return not self.limits and not any(self.sequences.values())
 
     @property

@@ -19,7 +19,7 @@ def merge_kinds(one: Kind, other: Kind) -> Kind:
 
 
 def join_drafts(whole: Draft, more: Draft, leaf: int) -> Draft:
-    """``whole``, and behind its token ``leaf`` the tokens of ``more``: the same indices, then those of ``more``."""
+    """``whole``, and after its token ``leaf`` the tokens of ``more``: the indices of ``whole``, then of ``more``."""
     proposal = merge_kinds(whole.proposal, more.proposal)
     confidence = None
     if whole.confidence is not None and more.confidence is not None:

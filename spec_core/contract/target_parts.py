@@ -22,7 +22,7 @@ Messages = list[dict[str, str]]
 class LayerExecutor(Protocol):
     """``target.layer_executor``: runs further layers, such as a draft head, with the target's own weights.
 
-    Without one, draft layers run beside the target, with the matrices that ``tensor`` gives.
+    Without one, draft layers run apart from the target, with the matrices that ``tensor`` gives.
 
     source: the target's tensors, a ``spec_kernels.model.source.TensorSource``.
     """
@@ -34,7 +34,7 @@ class LayerExecutor(Protocol):
 
 
 class NextTokenLayer(Protocol):
-    """``target.next_token_layer``: the layer behind the trunk that predicts one token further.
+    """``target.next_token_layer``: the layer after the trunk that predicts one token further.
 
     problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
     heads: dimensions of an attention head, and how many of them rotate. deeper: the layer that reads this one's states
@@ -56,7 +56,7 @@ class NextTokenLayer(Protocol):
     def last_norms(self) -> tuple[str, ...]: ...
 
     def with_last_norm(self, norm: str) -> NextTokenLayer:
-        """The layer, and those behind it, with one of ``last_norms``."""
+        """The layer, and the layers after it, with one of ``last_norms``."""
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""

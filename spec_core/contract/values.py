@@ -270,9 +270,9 @@ class Compat:
     steers: for a rule, what it does to the text, which is defined without drafts but is not the target's: guidance by
         another model, a watermark. With drafts the text is that of the rule alone, and speeds are compared with it.
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
-    memory: bytes that it takes beside the target's, if it takes much: ``weights``, and ``row`` for every position of a
-        sequence. Where it gives rows back, also ``kept_row``, the part of ``row`` that stays, and ``windows``, what the
-        rest of a sequence takes at most. The memory plan of a server adds them up.
+    memory: bytes that it takes in addition to the target's, if it takes much: ``weights``, and ``row`` for every
+        position of a sequence. Where it gives rows back, also ``kept_row``, the part of ``row`` that stays, and
+        ``windows``, what the rest of a sequence takes at most. The memory plan of a server adds them up.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
     shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
@@ -338,7 +338,7 @@ class TargetInfo:
     kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
     windowed: what layers with a window keep, where they give rows back; None: all rows are kept.
-    layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
+    layer_max: limits of further layers that its executor runs: ``head``, width of an attention head, ``inputs``,
     hidden states that a layer reads; a missing one is none.
     rotation_base: of the positions in attention, before any scaling; norm_epsilon: of the norms. None: not known.
     companions: {method: location} of its drafters. prompts: a file of its prompts.

@@ -15,7 +15,7 @@ from spec_core.sampling.parameters import Sampling
 def sample_then_match(
     logits: Tensor, draft: Sequence[int], tokens: Sequence[int], prompt: int, sampling: Sampling, seed: int
 ) -> list[int]:
-    """The tokens that a step commits: those of the draft that the target itself chooses, then the one after them.
+    """The tokens that a step commits: drafted tokens that the target itself chooses, then the one after them.
 
     Each is chosen with the noise of the seed and its position, so the text of a seed does not depend on drafts. It is
     that of a run with the default rule; a Host in such an engine is made with ``coupled=True``. Shared noise: Daliri,

@@ -25,8 +25,8 @@ def _tuple(tokens: Iterable[int]) -> tuple[int, ...]:
 class Progress:
     """One request in one step of an engine.
 
-    tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a part of a prompt
-        that more of it follows.
+    tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a chunk
+        of a prompt that is not the last.
     checked: how many tokens of the last draft were verified; None means all. The others count as not drafted.
     start: position of the first row of ``hidden`` and ``final``; None means the first that was not reported yet.
     prompt_rows: rows of the prompt that a step without tokens evaluated.
@@ -124,7 +124,7 @@ def _verdict(draft: Draft | None, tokens: tuple[int, ...], name: str) -> Verdict
 
 
 def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) -> TargetOutput:
-    """What plugins read of a step, rows of all parts one behind the other. Raises UsageError for missing rows."""
+    """What plugins read of a step, rows of all parts one after the other. Raises UsageError for missing rows."""
     rows = at = 0
     both = list(zip(parts, reported, strict=True))
     for part, one in both:

@@ -24,7 +24,7 @@ NO_PLUGINS: frozenset[str] = frozenset()
 class StepCalls:
     """The hooks of one step. A plugin that is switched off within the step is not called any more.
 
-    left_out: plugins that are not called; undrafted: that are not called after the draft hook if nobody drafted.
+    left_out: plugins that are not called; undrafted: that are not called after the draft hook if no method drafted.
     without_rows: that do not read the committed rows. needs: what the forward returns. no_rules: plugins that are not
     called for drafts where no sequence may draft; None if no rule reads drafts.
     """
@@ -79,7 +79,7 @@ class Calls:
     """
 
     def __init__(self, plugins: Iterable[PluginInstance], hooks: Hooks, needs: Needs) -> None:
-        """needs: those of all plugins."""
+        """needs: what all plugins need."""
         self._plugins, self._hooks, self._needs = list(plugins), hooks, needs
         self._catching_up = frozenset(chosen.name for chosen in self._plugins if catches_up(chosen))
         rules = frozenset(chosen.name for chosen in self._plugins if {"accept", "draft"} <= chosen.hooks)

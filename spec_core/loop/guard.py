@@ -122,7 +122,7 @@ def weakly(failed: Failed) -> Failed:
 
 
 def guard_plugin(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
-    """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
+    """The object registered with pluggy for a plugin. controls: its draft hook is called before the methods'."""
     proxy = Proxy()
     trusted = name in TRUSTED
     for hook, (method, options) in implementations(plugin, name).items():

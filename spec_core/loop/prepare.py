@@ -23,7 +23,7 @@ def prepare(
     control: Any = None,
     **loading: Any,
 ) -> Prepared:
-    """Check a run from metadata: its arguments are those of ``Run``; ``loading`` are fields of LoadSettings.
+    """Check a run from metadata: its arguments are ``Run``'s; ``loading`` are fields of LoadSettings.
 
     target: a description lets several runs share one model. Raises UsageError, or Refused with every plugin's refusal.
     No weight is read before ``load`` of the result.

@@ -63,7 +63,7 @@ class Run:
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
     :param control: a controller's name, unless one is among ``methods``; ``"fixed"`` means none.
     :param settings: a RunSettings; keywords override its fields.
-    :param keywords: fields of RunSettings; with a location, also those of LoadSettings (``device``, ``threads``, ...).
+    :param keywords: fields of RunSettings; with a location, also of LoadSettings (``device``, ``threads``, ...).
 
     Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
     """

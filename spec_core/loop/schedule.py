@@ -173,7 +173,7 @@ def pauses(seq: Sequence, end: int, target: Target) -> bool:
     """Whether a step leaves the last row of a prompt to the next one.
 
     Recurrent state can be continued only where it was kept, at the end of a step, and another prompt with the same
-    beginning needs it one row before its first token that differs. A short prompt is sooner evaluated than kept.
+    beginning needs it one row before its first token that differs. A short prompt is cheaper to evaluate again.
     """
     return end == seq.prompt_len and end - seq.evaluated > PREFILL_ROWS_MIN and "recurrent" in target.info.states
 

@@ -24,7 +24,7 @@ class Slots:
     count: max sequences. learners: plugins with a ``process`` hook; a slot is reused only up to the rows that all of
         them have seen. sharing: those whose data can be copied, so that several sequences begin with the same rows.
     kept: rows of free slots that may be kept beyond ``count`` slots. recurrent: a slot continues at checkpoints only.
-    taken: those of running sequences.
+    taken: the slots of running sequences.
     """
 
     count: int
@@ -68,7 +68,7 @@ class Slots:
         return self.reuse and seq.reuse and learned and hasattr(target, "copy")
 
     def same_rows(self, one: Sequence, other: Sequence) -> bool:
-        """Whether the rows of a prompt are those of another one, and are delivered to every method that it wants."""
+        """Whether the rows of a prompt are another one's, and are delivered to every method that it wants."""
         if one.cache_salt != other.cache_salt or one.tokens != other.tokens:
             return False
         return all(one.wants(name) for name in self.learners if other.wants(name))
@@ -119,7 +119,7 @@ class Slots:
         return bool(self.kept) or len(self.free) + len(self.taken) < self.count
 
     def _is_worth_keeping(self, slot: Slot, want: int) -> bool:
-        """Whether the rows behind a prefix are kept for another sequence: they are many, and there is room for both."""
+        """Whether the rows after a prefix are kept for another sequence: they are many, and there is room for both."""
         return slot.evaluated - want > COPY_ROWS_MIN and self.free.rows + want <= self.kept
 
     def _copy_rows(self, seq: Sequence, source: Slot, want: int, target: Any) -> int:

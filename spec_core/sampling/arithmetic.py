@@ -1,4 +1,4 @@
-"""Logarithm and exponential with equal bits on every machine; those of numpy and C libraries differ.
+"""Logarithm and exponential with equal bits on every machine; numpy's and C libraries' differ.
 
 float64 throughout; every line is one IEEE operation, or exact, and the native form does the same operations in the
 same order.

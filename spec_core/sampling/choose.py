@@ -33,7 +33,7 @@ def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mas
     at the end.
 
     row: [V] logits. history: all tokens before this choice, drafted prefix included. prompt: how many of them are
-    the prompt. mask: [ceil(V / 32)] uint32, the tokens that a constraint allows; those of others become -inf.
+    the prompt. mask: [ceil(V / 32)] uint32, the tokens that a constraint allows; other logits become -inf.
     """
     if mask is not None:
         row = row.masked_fill(~unpack_mask(mask, len(row)).to(row.device), LOWEST)

@@ -42,10 +42,10 @@ class Chooser(Protocol):
         logits: [R, V] float32, bfloat16 or float16 on the device; rows may have any stride, the tokens of a row are
             adjacent.
         draws: the N choices.
-        returns tokens [N] integers and largest logits [N] floats, on the host. Both must equal those of
-            ``spec_core.sampling.choose.draw_token``: a largest logit is that after mask, bias and penalties, and NaN if
-            any logit of the row is. Its token has no meaning where it is NaN or -inf, and the core raises its usual
-            error.
+        returns tokens [N] integers and largest logits [N] floats, on the host. Both must equal what
+            ``spec_core.sampling.choose.draw_token`` gives: a largest logit is that after mask, bias and penalties, and
+            NaN if any logit of the row is. Its token has no meaning where it is NaN or -inf, and the core raises its
+            usual error.
         """
 
 

@@ -13,7 +13,7 @@ PLAIN = {"avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
 
 
 def allowed_sets(sets: Sequence[str]) -> tuple[str, ...]:
-    """sets: those of this processor, the best first. Without those before the one that the variable names.
+    """sets: of this processor, the best first. Leaves out what comes before the one that the variable names.
 
     A set that is not among ``sets`` stands for its plain one: ``avx512vnni`` for ``avx512``. Raises UsageError
     where the variable names none of them."""

@@ -55,7 +55,7 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Sampling:
     """Sampling parameters. The defaults leave the target's distribution unchanged; temperature 0 is greedy.
 
-    temperature: 0 to 100; 0 takes the likeliest token after bias and penalties. top_k: keep the k most likely tokens,
+    temperature: 0 to 100; 0 takes the most likely token after bias and penalties. top_k: keep the k most likely tokens,
     0 is off. top_p: keep the most likely tokens up to this mass. min_p: drop tokens below this share of the most
     likely one.
     repetition_penalty: divides positive and multiplies negative logits of every token in prompt and output (CTRL,

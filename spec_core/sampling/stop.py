@@ -25,7 +25,7 @@ class Text:
     """The text of a running sequence. Holds back an end that may be the beginning of a stop text.
 
     decoder: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
-    fresh: pieces that were not taken yet; those of a failed step are never taken. shown: pieces that were taken.
+    fresh: pieces that were not taken yet; pieces of a failed step are never taken. shown: pieces that were taken.
     unsearched: number of tokens at the beginning in whose text no stop text is searched.
     """
 

@@ -1,8 +1,8 @@
 """Functions and classes that plugins share. A plugin imports from here and from ``spec_core``, nothing else.
 
 Drafting: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows a tree
-of the likeliest paths, ``confidences`` are those of its tokens, ``PairDrafter`` runs a layer on pairs of a hidden state
-and the token after it, ``draft_head`` reads a head from a file and checks whether it fits the target,
+of the most likely paths, ``confidences`` gives its tokens' own, ``PairDrafter`` runs a layer on pairs of a hidden
+state and the token after it, ``draft_head`` reads a head from a file and checks whether it fits the target,
 ``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``branch_points`` yields where
 such a drafter may extend another method's draft, ``tested_extensions`` whether what it appended was tested.
 Rules: ``target_distributions`` and ``draft_distributions`` for p and q on the device of the logits,

@@ -76,7 +76,7 @@ class LimitedProcess:
                 return _read(child.stdout, monotonic() + self.seconds)  # type: ignore[arg-type]
             except (OSError, EOFError, TimeoutError) as error:
                 raise ProcessEnded(self._reason(error)) from error
-            except BaseException:  # an interrupted call leaves half a message behind
+            except BaseException:  # an interrupted call leaves half a message in the pipe
                 self._end()
                 raise
 

@@ -4,7 +4,7 @@ Missing pairs of committed text are evaluated together with the first drafted to
 forwards of the layer.
 
 A method that extends goes on where another's draft ends: the layer reads that draft's tokens one after the other, each
-behind its own state, as it reads tokens of its own. So j tokens of others and k of its own cost j + k forwards.
+after its own state, as it reads tokens of its own. So j tokens of others and k of its own cost j + k forwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LATER = 32
 class PairState:
     """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``.
 
-    reached: share of the drafts it extended that were accepted to their end. unread: committed rows after those of
+    reached: share of the drafts it extended that were accepted to their end. unread: committed rows after the rows of
     ``pairs`` whose states are read before the next draft. drafted: its draft was judged in this step.
     """
 
@@ -66,9 +66,9 @@ class PairState:
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):
-    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] behind the last pair it read.
+    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] after the last pair it read.
 
-    read: how many drafted tokens it read, those of other methods first.
+    read: how many drafted tokens it read, other methods' first.
     """
 
     memory: Any = attrs.field(kw_only=True)
@@ -83,7 +83,7 @@ class PairDraft(PartialDraft):
         return self.read < len(self.place.path) - (self.hidden is not None)
 
     def pairs(self) -> Any:
-        """First the missing pairs of committed text, then one at a time those of drafted tokens and own states."""
+        """First the missing pairs of committed text, then one at a time the pairs of drafted tokens and own states."""
         if self.hidden is None:
             return self.memory.pairs()
         self.read += 1
@@ -132,7 +132,7 @@ class PairDrafter:
         raise NotImplementedError
 
     def later(self, span: Span) -> Span | None:
-        """A copy of a span, if reading its states takes less time together with those of later steps."""
+        """A copy of a span, if reading its states takes less time together with the spans of later steps."""
         return None
 
     def logits(self, rows: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Trees for a layer that reads pairs: the likeliest paths, depth by depth (2406.16858, section 4).
+"""Trees for a layer that reads pairs: the most likely paths, depth by depth (2406.16858, section 4).
 
-At every depth the ``width`` likeliest nodes are evaluated in one forward, together with their ancestors, and
-each proposes ``width`` tokens. The likeliest of all proposed tokens are drafted.
+At every depth the ``width`` most likely nodes are evaluated in one forward, together with their ancestors, and
+each proposes ``width`` tokens. The most likely of all proposed tokens are drafted.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PairTree:
         self.growing = sorted(self._likeliest(new)[: self.limits.width])
 
     def finish(self) -> Draft | None:
-        """The likeliest nodes, parents first; None where there are none."""
+        """The most likely nodes, parents first; None where there are none."""
         if self.finished is not None:
             return self.finished
         kept = self._best()
@@ -111,7 +111,7 @@ class PairTree:
         )
 
     def _following(self, step: DraftStep, node: int, row: Tensor) -> Iterator[PairNode]:
-        """Children of a node. The likeliest is always drafted, since its forward is done."""
+        """Children of a node. The most likely one is always drafted, since its forward is done."""
         before = [self.nodes[i].token for i in self._path(node)]
         chance = self.nodes[node].chance if node >= 0 else 1.0
         candidates = self.chooser.candidates(step, self.seq, before, row, self.limits.width)
@@ -125,7 +125,7 @@ class PairTree:
         return node.chance >= limits.p_min and node.depth < limits.depth and node.token not in limits.stops
 
     def _best(self) -> list[int]:
-        """Indices of the likeliest nodes, up to the limit. A parent is never less likely and comes first."""
+        """Indices of the most likely nodes, up to the limit. A parent is never less likely and comes first."""
         return self._likeliest(range(len(self.nodes)))[: self.limits.nodes]
 
     def _likeliest(self, nodes: Iterable[int]) -> list[int]:
@@ -152,7 +152,7 @@ class PairTree:
 
 
 def learn_draft(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
-    """Count the likeliest token after each accepted one, as a chain would have drafted it."""
+    """Count the most likely token after each accepted one, as a chain would have drafted it."""
     if draft.parents is None:
         estimate.learn(len(draft), len(path))
         return

@@ -1,4 +1,4 @@
-"""The beginning of a chain: behind committed text, or behind the likeliest leaf of another method's draft.
+"""The beginning of a chain: after committed text, or after the most likely leaf of another method's draft.
 
 For drafters with a model or a layer of their own. They evaluate the drafted tokens before the leaf, then draft on.
 """
@@ -17,7 +17,7 @@ from spec_core.contract.verified_step import RollbackStep
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 
 BRANCH = 1 << 15
-"""First branch of private noise behind the leaves of a tree; the nodes of one depth are fewer."""
+"""First branch of private noise after the leaves of a tree; the nodes of one depth are fewer."""
 
 
 @attrs.frozen
@@ -49,11 +49,11 @@ class BranchPoint:
 
 
 COMMITTED = BranchPoint()
-"""The place behind committed text."""
+"""The place after committed text."""
 
 
 def branch_points(step: DraftStep) -> Iterator[tuple[Sequence, BranchPoint, int]]:
-    """(sequence, place, budget) of every sequence whose draft may be extended: behind its likeliest leaf."""
+    """(sequence, place, budget) of every sequence whose draft may be extended: after its most likely leaf."""
     seen: set[Sequence] = set()
     for seq, draft, leaf, budget in step.leaves:
         if seq not in seen:
@@ -62,7 +62,7 @@ def branch_points(step: DraftStep) -> Iterator[tuple[Sequence, BranchPoint, int]
 
 
 def extension_estimate() -> AcceptanceEstimate:
-    """Estimated share of places behind other methods' drafts whose tokens are all accepted, in one sequence."""
+    """Estimated share of places after other methods' drafts whose tokens are all accepted, in one sequence."""
     return AcceptanceEstimate(prior=0.5)
 
 

@@ -58,11 +58,11 @@ def own_time_on(device: str) -> OwnTime | None:
 class PlanFollower:
     """What a loop that makes steps does about plans: ``begin``, ``apply``, draft hooks, ``take``, then ``end``.
 
-    controllers: those of the run; without any nothing is kept.
+    controllers: of the run; without any nothing is kept.
     planners: plugins that have made a plan, or were installed for it: a run goes on without them.
     own_time: tells the own time of steps where the thread that makes them computes them too; None elsewhere.
     following: the present step follows the plan of an earlier one, so that no controller is called in it.
-    plain: nobody may draft in it. records: see ``Step``.
+    plain: no method may draft in it. records: see ``Step``.
     """
 
     controllers: Collection[str] = ()

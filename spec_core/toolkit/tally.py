@@ -23,7 +23,7 @@ class Counts(NamedTuple):
 def draft_counts(part: Part) -> dict[str, Any]:
     """Statistics of a part with a verdict: depth drafted, nodes, tested and kept drafts, emitted tokens.
 
-    Tested positions are those of the kept path, and the next one if anything was drafted there: in a tree the kept
+    Tested positions are the kept path's, and the next one if anything was drafted there: in a tree the kept
     path may end at a leaf while other branches are deeper.
     """
     return counts_of(part)._asdict()

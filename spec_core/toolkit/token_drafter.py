@@ -61,7 +61,7 @@ class PartialDraft:
 
     @property
     def path(self) -> list[int]:
-        """All drafted tokens of its path: those of other methods before it, then its own."""
+        """All drafted tokens of its path: other methods' before it, then its own."""
         return [*self.place.path, *self.ids]
 
 
@@ -178,7 +178,7 @@ class TokenDrafter:
     def candidates(
         self, step: DraftStep, seq: Sequence, before: list[int], row: Tensor, count: int
     ) -> list[tuple[int, float]]:
-        """Tokens that may follow committed text and the drafted tokens ``before``, likeliest first, each with its
+        """Tokens that may follow committed text and the drafted tokens ``before``, most likely first, each with its
         probability; max ``count``, or fewer if the row has fewer candidates. row: [V] logits.
 
         If the target's noise can be read, they are ordered by logit plus noise.

@@ -1,4 +1,4 @@
-"""Best-first growth of a tree draft: the likeliest paths first, up to the limits."""
+"""Best-first growth of a tree draft: the most likely paths first, up to the limits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ Node = TypeVar("Node", bound=TreeNode)
 def grow_tree(
     first: Iterable[Node], following: Callable[[Node, int], Iterable[Node]], limits: TreeLimits
 ) -> list[Node]:
-    """The likeliest nodes, parents before children; equally likely ones in the order proposed.
+    """The most likely nodes, parents before children; equally likely ones in the order proposed.
 
     first: candidates after committed text. following: candidates after a kept node, called with its index.
     """

@@ -84,7 +84,7 @@ def test_a_bundle_without_prompts_names_their_source_and_takes_them(comparison_f
     shutil.copy(comparison_folder / "prompts.jsonl", elsewhere)
 
     assert run(["compare", "--rerun", "bare.zip", "--no-bounds", "--prompts", "prompts.jsonl"]) == 0
-    assert " texts equal those of bare.zip" in capsys.readouterr().out
+    assert " texts equal those in bare.zip" in capsys.readouterr().out
 
 
 def test_other_prompts_are_refused(elsewhere, capsys):

@@ -141,7 +141,7 @@ def test_a_drafter_beside_the_file_is_found_by_its_prefix(pico, kind):
 
     prepared = prepare(pico, "best")
 
-    assert f"best: ngram and {kind}, with {Path(file).name}, which lies beside it; costs" in prepared.notes[0]
+    assert f"best: ngram and {kind}, with {Path(file).name}, which lies in its folder; costs" in prepared.notes[0]
     with prepared.load() as run:
         assert names(run) == ["auto", "ngram", kind]
 

@@ -1,20 +1,19 @@
-"""The page of promises, made from the table of broken plugins: ``python -m tests.kit.promises docs``."""
+"""The page of promises, made from the tests of the kit: ``python -m tests.kit.promises docs``."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 
 from spec_core.testing.conformance.promise import promises
-from tests.support.broken_plugins import CASES, KITS, Case
+from tests.support.broken_plugins import KITS
 
 PAGE = "promises.md"
 HEAD = """# Promises
 
 The promises of the contract, as tests that the test class of a plugin inherits.
-For every promise the table lists a plugin that breaks it, and the check that must fail for this plugin.
-A correct plugin that differs only in this point must pass.
+For every test there is a plugin in `tests/kit` that breaks this promise alone and must fail it;
+a correct plugin that differs only in this point must pass.
 This page is generated: `python -m tests.kit.promises docs`.
 
 ```python
@@ -27,10 +26,8 @@ class TestEcho(DrafterConformance):
 ```
 
 `make` returns a new instance of the plugin.
-Three more methods may be overridden.
-`target` returns the target, if the plugin needs a particular one.
-`owner` returns the owner of that target's recurrent state.
-`prompts` returns prompts, if the method drafts nothing after those of the kit.
+Three more methods may be overridden: `target`, if the plugin needs a particular one;
+`owner`, of that target's recurrent state; `prompts`, if the method drafts nothing after the kit's.
 
 A failed check reports the promise, what was found, the prompt and seed, and the command that runs this check alone.
 `spec check NAME` runs the same checks on an installed plugin; `--badge FILE` writes the result as a picture.
@@ -66,24 +63,23 @@ def declared_table() -> str:
 
 
 def page() -> str:
-    return "\n".join([HEAD, declared_table(), *(section(name, kit) for name, kit in KITS.items())])
+    kits = {title: dict(promises(kit)) for title, kit in KITS.items()}
+    shared = {
+        check: text for checks in kits.values() for check, text in checks.items() if owners(kits, check, text)[1:]
+    }
+    parts = [f"## {title}: `{KITS[title].__name__}`\n\n{list_promises(kits[title], shared)}\n" for title in kits]
+    several = [f"- `{check}` ({', '.join(owners(kits, check, text))}): {text}" for check, text in shared.items()]
+    return "\n".join([HEAD, declared_table(), *parts, "## Promises of several kinds\n", *several, ""])
 
 
-def section(title: str, kit: type) -> str:
-    """One conformance class."""
-    rows = [row(check, promise, kit) for check, promise in promises(kit)]
-    head = ["| promise | broken plugin | test that fails |", "| --- | --- | --- |"]
-    return "\n".join([f"## {title}: `{kit.__name__}`", "", *head, *rows, ""])
+def owners(kits: dict[str, dict[str, str]], check: str, text: str) -> list[str]:
+    """Titles of the kits that have this check with this promise."""
+    return [title.lower() for title, checks in kits.items() if checks.get(check) == text]
 
 
-def row(check: str, promise: str, kit: type) -> str:
-    broken = "; ".join(describe(case) for case in CASES if case.kit is kit and case.check == check)
-    return f"| {promise} | {broken} | `{check}` |"
-
-
-def describe(case: Case) -> str:
-    does = inspect.getdoc(case.broken).split(".")[0]
-    return f"`{case.broken.__name__}`: {does[0].lower() + does[1:]}"
+def list_promises(checks: dict[str, str], shared: dict[str, str]) -> str:
+    """The promises of one kit that no other kit has."""
+    return "\n".join(f"- `{check}`: {text}" for check, text in checks.items() if shared.get(check) != text)
 
 
 if __name__ == "__main__":

@@ -302,7 +302,7 @@ def test_a_long_thought_of_white_space_takes_linear_time():
 
 
 README = Path(__file__).parents[2] / "README.md"
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "serve-chats.md"
 
 
 def families_of_the_readme():

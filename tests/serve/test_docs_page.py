@@ -1,4 +1,4 @@
-"""The page about the server, followed against a server: its commands answer, its Python prints what it says."""
+"""Pages about the server, followed against a server: their commands answer, their Python prints what they say."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from spec_core.commands import construct, read_file, resolve, setting_owners
 from tests.support.pages import Skimmer, follow
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / f"{name}.md" for name in ("serve", "serve-chats", "serve-operate")]
 HERE = "http://localhost:8080"
 
 
@@ -45,10 +46,11 @@ class Asking(Skimmer):
         self.answers.append((path, answer))
 
 
-def test_the_page_can_be_followed(server, tmp_path):
+def test_the_pages_can_be_followed(server, tmp_path):
     reader = Asking()
     reader.served, reader.answers = server, []
-    follow(DOCS / "serve.md", reader, tmp_path)
+    for page in PAGES:
+        follow(page, reader, tmp_path)
 
     paths = {path for path, _ in reader.answers}
     assert {"/v1/completions", "/completion", "/tokenize", "/apply-template", "/slots", "/metrics"} <= paths
@@ -56,9 +58,9 @@ def test_the_page_can_be_followed(server, tmp_path):
     assert construct(ServeSettings, file.values_of("serve"), "serve").queue == 16
 
 
-def test_the_page_names_every_metric_and_every_field(server):
+def test_the_pages_name_every_metric_and_every_field(server):
     """Ours one by one; llama-server's by their prefix."""
-    text = (DOCS / "serve.md").read_text("utf-8")
+    text = "".join(page.read_text("utf-8") for page in PAGES)
     names = {line.split()[2] for line in server.get("/metrics").text.splitlines() if line.startswith("# TYPE spec:")}
     fields = {name for kind in ("Completion", "Chat") for name in schema_of(server, kind)}
     common = {"model", "prompt", "messages", "stream", "stream_options", "user", "speculative", "cache_prompt"}

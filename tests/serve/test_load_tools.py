@@ -17,7 +17,7 @@ from spec_zoo import path
 from spec_core import load_tokenizer
 from tests.support.pages import blocks
 
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "serve-load.md"
 
 
 @pytest.fixture(scope="module")

@@ -179,7 +179,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_pat
         assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
     left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
     error = capsys.readouterr().err
-    assert "stopped at step 3\nstopped: run the same command again to continue from the files beside" in error
+    assert "stopped at step 3\nstopped: run the same command again to continue from the files next to" in error
     assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
     assert [name.split("-")[0] for name in left] == [

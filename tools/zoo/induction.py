@@ -1,7 +1,7 @@
 """Initial weights with which the first two layers copy; training a small model to copy takes millions of tokens.
 
 An induction circuit (Olsson et al., 2209.11895): a head of layer 0 attends to the previous token and writes its code
-beside the current one; a head of layer 1 attends to the position whose *previous* token is the current one, and copies
+next to the current one; a head of layer 1 attends to the position whose *previous* token is the current one, and copies
 the token there. Training may change these weights; all others are initialised at random.
 """
 

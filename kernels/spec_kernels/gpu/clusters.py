@@ -61,7 +61,7 @@ def _score(number):
 
 @device_function
 def _take_best(score, place, left):
-    """The best score of those that are left, and the first place that has it."""
+    """The best score that is left, and the first place that has it."""
     best = tl.max(tl.where(left, score, float("-inf")), 0)
     return best, tl.min(tl.where(left & (score == best), place, 2147483647), 0)
 

@@ -1,4 +1,4 @@
-"""What the executor needs of a device beside launches: a lock, transfers that do not wait, and captures."""
+"""What the executor needs of a device besides launches: a lock, transfers that do not wait, and captures."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A drafted token is chosen in float32, greedily or with the noise of its request: it is the token that the target would
 choose from the same logits but for rounding, and a draft changes no text. All chains of a call have the depth of the
-deepest; rows behind the end of a shorter one store nothing, and the host cuts what should not have been drafted.
+deepest; rows after the end of a shorter one store nothing, and the host cuts what should not have been drafted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spec_kernels.model.drafts import DraftLimits, Drafts, cut_chain
 from spec_kernels.ops.device_function import device_function
 
 CHAIN_FIELDS = 10
-"""Integers of a chain: those of a draw (``choice.description``) with other last fields."""
+"""Integers of a chain: a draw's (``choice.description``) with other last fields."""
 DEPTH, STEP = 7, 8
 """Fields of a chain: its depth; what is added to output position and to domain for every token (2)."""
 _COUNTER, _DEPTH, _STEP = map(tl.constexpr, (COUNTER, DEPTH, STEP))
@@ -63,7 +63,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Following:
-    """Inputs that a choice prepares for the next forward, whose rows and tiles are those of the sequences in order.
+    """Inputs that a choice prepares for the next forward, whose rows and tiles are the sequences' in order.
 
     rows, tiles: int32 [B, FIELDS], see ``layout``. chains: int32 [B, CHAIN_FIELDS]: the draw of the next token, see
     ``choice.description``, with the depth of the chain, and what is added to output position and domain of its noise.
@@ -285,7 +285,7 @@ class Executor(Protocol):
 def draft_on_device(
     gpu: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], state: str | None, ids: Tensor | None, keep: bool
 ) -> Drafts:
-    """A chain behind the last row of every sequence; see ``draft_chains``. One transfer to the host."""
+    """A chain after the last row of every sequence; see ``draft_chains``. One transfer to the host."""
     outputs = gpu.run(replace(batch, taps={"logits", *([state] if state else [])}))
     depth, count = max(of.depth for of in limits), len(limits)
     chunk = Chunk(0, count, [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(batch.sequences)], None, None)

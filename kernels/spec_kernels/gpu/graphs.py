@@ -38,7 +38,7 @@ class Bucket(Generic[P]):
         self._runs = 0
 
     def run(self, given: Callable[[Tensor], None] | None = None) -> None:
-        """Launch everything. given: writes rows of embeddings, after those of tokens; such a run is not captured."""
+        """Launch everything. given: writes rows of embeddings, after the rows of tokens; such a run is not captured."""
         self.layout.upload()
         if given is not None or self.layout.device.device.type != "cuda" or not self._runs:
             self._launch(given)

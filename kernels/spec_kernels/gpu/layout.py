@@ -125,7 +125,7 @@ class Layout:
         if tiles:
             self._tiles[: len(tiles)] = tiles
         _pick(self._final, chunk.final)
-        # Rows of logits are selected from those of ``final``.
+        # Rows of logits are selected from the rows of ``final``.
         _pick(self._logits, places_among(chunk.final, chunk.logits))
         if self.size.chooses:
             write_texts(draws, chunk.choices or ())

@@ -140,7 +140,7 @@ class Program(Values):
         self._values[op.out] = Pending(Parts(memory), base)
 
     def clusters(self, op: ops.Clusters, after: Any) -> None:
-        """The whole product, of which columns of other clusters are dropped."""
+        """The whole product, without the columns of other clusters."""
         (matrix,), scores = self.of.matrices[(op.weight,)], self._settle(op.scores)
         memory = self._parts((op.out, "clusters"), parts_of(matrix), self._padded, matrix.n)
         self._add("product of clusters", multiply, self._convert(op.x, matrix.dtype), matrix, memory)

@@ -1,7 +1,7 @@
 """Experts of a mixture: every pair of a row and one of its experts is a line, and lines are sorted by expert.
 
 Lines of one expert are cut into tiles; a few rows make tiles of a line or two, a prompt fills them. A line's result
-does not depend on the lines beside it. Nothing is known on the host: surplus tiles compute nothing.
+does not depend on the lines next to it. Nothing is known on the host: surplus tiles compute nothing.
 """
 
 from __future__ import annotations

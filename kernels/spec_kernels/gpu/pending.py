@@ -50,7 +50,7 @@ def _storage(memory: Tensor) -> int:
 
 
 def beside(left: Parts, right: Parts) -> bool:
-    """Whether the columns of ``right`` follow those of ``left`` in one memory."""
+    """Whether the columns of ``right`` follow ``left``'s in one memory."""
     a, b = left.memory, right.memory
     return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
 

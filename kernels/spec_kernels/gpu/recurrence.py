@@ -20,7 +20,7 @@ from spec_kernels.ops.gated_delta.plan import PIECE, plan
 from spec_kernels.ops.lineage import Lineage
 
 STAGES = 3
-"""Rows alone, runs, and rows alone behind them."""
+"""Rows alone, runs, and rows alone after them."""
 
 
 @dataclass(frozen=True)

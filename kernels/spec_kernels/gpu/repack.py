@@ -98,7 +98,7 @@ def _join_columns(columns: Tensor, bits: int) -> Tensor:
 
 
 def _scales(blocks: Tensor, form: Form) -> Tensor:
-    """Scales of blocks of a file, a minimum behind each: float16, of codes bfloat16."""
+    """Scales of blocks of a file, a minimum after each: float16, of codes bfloat16."""
     if form.kind == "codes":
         return torch.exp2(blocks[:, 0].double() - 128).bfloat16()  # float64: the smallest are subnormal in float32
     if form.type in ("Q4_K", "Q5_K"):

@@ -28,7 +28,7 @@ def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, span
     """Write the windows after kept rows; a window that a sequence began with is written last.
 
     x: [R, C], rows may lie apart. windows: [*, W - 1, C], from place 0 on. place_size: numbers from one
-    place to the next. spans: int64 [B, 2], the first kept row of each sequence, and one behind its last row
+    place to the next. spans: int64 [B, 2], the first kept row of each sequence, and one after its last row
     """
     width, channels = windows.shape[1:]
     _keep_windows[len(spans), triton.cdiv(channels, CHANNELS)](
@@ -37,7 +37,7 @@ def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, span
 
 
 def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
-    """First kept row of each sequence, and one behind its last row."""
+    """First kept row of each sequence, and one after its last row."""
     first_kept = lambda first, end: next((row for row in range(first, end) if lineage.keep[row] >= 0), end)
     return [(first_kept(first, end), end) for first, end in lineage.ends()]
 

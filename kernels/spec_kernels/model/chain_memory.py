@@ -20,7 +20,7 @@ class StateRows:
         self.memory, self.count = memory, count
 
     def add(self, rows: Tensor) -> None:
-        """Copy rows behind the others."""
+        """Copy rows after the others."""
         end = self.count + len(rows)
         if self.memory is None or end > len(self.memory):
             grown = rows.new_empty(2 * end, rows.shape[1])
@@ -84,7 +84,7 @@ class ChainMemory:
     """The memory that layers in a row have of a sequence.
 
     text: tokens of all pairs, -1 where one was given as an embedding in ``embeds``. drafted: tokens of the draft.
-    rest: states of the rows behind the exact ones, from the last layer that was evaluated.
+    rest: states of the rows after the exact ones, from the last layer that was evaluated.
     """
 
     first: PairMemory
@@ -141,7 +141,7 @@ class ChainMemory:
         return self._level(level, memory.room(end), start, tokens, memory.states.part(start, end), exact=end - start)
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> LevelPairs:
-        """The pairs behind ``drafted`` drafted tokens, whose last is ``token``: all that the next layer lacks.
+        """The pairs after ``drafted`` drafted tokens, whose last is ``token``: all that the next layer lacks.
 
         hidden: [1, D] the last layer's state of the row before, which only that layer itself reads.
         """

@@ -17,7 +17,7 @@ from spec_kernels.model.ops import Input, Model
 class DraftNoise(Protocol):
     """Noise of the tokens of one chain: they are drawn at this temperature, with the noise of the request.
 
-    source: seed, stream and domain. position: of the output. Both are those of the first token, see
+    source: seed, stream and domain. position: of the output. Both are the first token's, see
     ``spec_core.sampling.noise``; onward: what is added to position and domain for every token.
     """
 
@@ -75,7 +75,7 @@ class DraftLimits(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drafted:
-    """One draft of n tokens: of a tree the likeliest first. chances: of each, where what it follows is accepted.
+    """One draft of n tokens: of a tree the most likely first. chances: of each, where what it follows is accepted.
 
     parents: index of the token that each follows, -1 is committed text; None: a chain
     rows: [n, V] logits that the tokens of a chain were chosen from, where they were to be kept
@@ -110,7 +110,7 @@ def draft_chains(
     read: Sequence[Mapping[str, Tensor]] | None = None,
     sure: str | None = None,
 ) -> Drafts:
-    """A greedy chain behind the last row of every sequence, for which one row of logits is wanted; a forward a token.
+    """A greedy chain after the last row of every sequence, for which one row of logits is wanted; a forward a token.
 
     executor: runs the forwards. limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the
     tap that the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own

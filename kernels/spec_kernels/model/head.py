@@ -20,7 +20,7 @@ PREFIX = "head."
 
 
 def shared_weights(source: TensorSource, trunk: LayerExecutor) -> Prefixed:
-    """Tensors of a head, and those of the target's ``trunk`` by their own names."""
+    """Tensors of a head, and of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
 

@@ -29,7 +29,7 @@ def nextn(b: Builder, block: Iterable[Op], vocab: int, scale: float = 1.0, centr
     """y = block(eh_proj [norm(embedding of x_(p+1)) | norm(h_p)]), ĥ = norm(y), logits = head(ĥ).
 
     b: builder of the layer's block. block: the operations of that block. The layer's own matrices are used if it has
-    them, else those of the trunk. scale: of the logits. centred: the last norm, see ``Norm``.
+    them, else the trunk's. scale: of the logits. centred: the last norm, see ``Norm``.
     """
     trunk, width = Builder(b.shape, b.source), b.shape.width
     yield Input("hidden", width)

@@ -1,9 +1,9 @@
 """Draft layers in a row, the first for the first drafted token, the second for the second (2412.19437, section 2.2).
 
 Row p of layer k, from 0, reads the state that layer k - 1 gave row p, the target's for layer 0, and the token k + 1
-places behind row p. So the last k rows of layer k read drafted tokens. They are exact once these places are committed:
+places after row p. So the last k rows of layer k read drafted tokens. They are exact once these places are committed:
 until then every draft evaluates them again.
-Behind the last layer a draft goes on with that layer's own states, as a single layer does.
+After the last layer a draft goes on with that layer's own states, as a single layer does.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class GrowingChain:
         return LimitsBehind.of(self.limits, self.draft.tokens, self.survival, depth)
 
     def add(self, part: Drafted) -> None:
-        """Tokens behind the others."""
+        """Tokens after the others."""
         self.draft.tokens.extend(part.tokens)
         self.draft.chances.extend(part.chances)
         self.rows += [] if part.rows is None else [part.rows]
@@ -166,7 +166,7 @@ class PairChain:
         return forwards, forwards * count
 
     def draft(self, parts: Sequence[LevelPairs], limits: Sequence[DraftLimits], keep: bool = False) -> Drafts:
-        """A chain behind the last pair of every sequence: a call for each layer, of the last one for all that is left.
+        """A chain after the last pair of every sequence: a call for each layer, of the last one for all that is left.
 
         keep: the rows [n, V] that tokens were chosen from.
         """

@@ -161,7 +161,7 @@ class PairLayer:
     def draft(
         self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False, every: bool = False
     ) -> Drafts:
-        """A draft behind the last pair of every sequence in one call, each token behind the layer's own state.
+        """Draft after each sequence's last pair in one call; each token reads the layer's own state.
 
         The caches have room for ``width`` x (``depth`` - 1) pairs more. keep: the rows [n, V] that tokens of chains
         were chosen from. every: with the states of all pairs, for drafts of depth 1.

@@ -14,7 +14,7 @@ from spec_kernels.model.shapes import ScanShape
 def scan_layer(b: Builder, shape: ScanShape, residual: bool = True) -> Iterator[Op]:
     """x + out(norm(scan(qkv) · silu(z))), with a norm of each group of heads if the file has its weight.
 
-    Rows of ``ssm_in`` are z, x, B, C and the step of each head; those of the convolution x, B, C. They are read in the
+    Rows of ``ssm_in`` are z, x, B, C and the step of each head; the convolution's are x, B, C. They are read in the
     order C, B, x: queries, keys and values. residual: False: the result is ``h``, and ``x`` stays.
     """
     width, inner = b.shape.width, shape.value_width

@@ -86,7 +86,7 @@ class StatePlaces(ABC):
 class StatePool(StatePlaces):
     """Places in two tensors: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
 
-    Growing replaces both, so reads and writes, also those of a forward, happen within ``steady``.
+    Growing replaces both, so reads and writes, a forward's too, happen within ``steady``.
     """
 
     def __init__(self, shape: RecurrentShape, layers: int, device: torch.device | str = "cpu") -> None:

@@ -186,7 +186,7 @@ class Native:
         read: Sequence[Mapping[str, Tensor]] | None = None,
         sure: str | None = None,
     ) -> Drafts:
-        """A draft behind the last row of every sequence, for which one row of logits is wanted.
+        """A draft after the last row of every sequence, for which one row of logits is wanted.
 
         limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more. state: the tap that
         the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.

@@ -17,7 +17,7 @@ CODES = np.array([16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4],
 LOW_BITS = (CODES & 15 | (CODES[:, None] & 15) << 4).ravel()
 """Four bits of both q of each byte."""
 POSITIVE = 8
-"""The last code whose q has a fifth bit; the codes up to it are those of positive numbers and -0."""
+"""The last code whose q has a fifth bit; the codes up to it stand for positive numbers and -0."""
 LOWEST, HIGHEST = 104, 143
 """Exponents e whose powers of two float16 has, subnormal ones included."""
 SCALES = torch.exp2(torch.arange(256, dtype=torch.float64) - 128).half()

@@ -75,7 +75,7 @@ class Wish:
 
     @property
     def n(self) -> int:
-        """Rows of a matrix; those of a pair are padded to whole tiles."""
+        """Rows of a matrix; a pair's are padded to whole tiles."""
         first = self.weights[0].n
         return first if len(self.weights) == 1 else paired_rows(first)
 

@@ -42,7 +42,7 @@ class Lineage:
         return len(self.begins) == 1 and self.parents == list(range(-1, self.rows - 1))
 
     def ends(self) -> list[tuple[int, int]]:
-        """(first row, row behind the last) of each sequence."""
+        """(first row, row after the last) of each sequence."""
         return list(zip(self.begins, [*self.begins[1:], self.rows], strict=True))
 
     def tensor(self, name: str, device: torch.device) -> Tensor:
@@ -54,7 +54,7 @@ class Lineage:
 
     def taps(self, width: int) -> Tensor:
         """int64 [width, R]: where the ``width`` last inputs of each row are, oldest first, when every sequence's rows
-        stand behind the ``width`` - 1 inputs that its stored state remembers."""
+        stand after the ``width`` - 1 inputs that its stored state remembers."""
         taps: dict = self.__dict__.setdefault("_taps", {})
         if width not in taps:
             taps[width] = torch.tensor(self._taps_of(width), dtype=torch.int64).T.contiguous()

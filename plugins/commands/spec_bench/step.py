@@ -14,7 +14,7 @@ from spec_core import Sampling, Target
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Rows of one sequence in a forward: a pending token and drafts."""
 MEDIANS = ("choosing", "core", "step", "step_cpu")
-"""Times whose median over steps is reported, beside the forward."""
+"""Times whose median over steps is reported, besides the forward."""
 
 
 @attrs.frozen

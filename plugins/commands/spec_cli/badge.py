@@ -20,7 +20,7 @@ GREEN, RED = "#2c7a2c", "#b3261e"
 LETTER = 7
 """Pixels of a letter of the badge."""
 MARGIN = 10
-"""Pixels beside a text of the badge."""
+"""Pixels on each side of a text of the badge."""
 
 
 def badge(kept: int, broken: int, suffix: str) -> str:

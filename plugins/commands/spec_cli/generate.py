@@ -116,7 +116,7 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
 
 
 def with_images(request: Request, images: list[str]) -> Request:
-    """The request with pictures: before the text of the first user's message, or those of a text.
+    """The request with pictures: before the text of the first user's message, or in a text.
 
     Raises UsageError for token ids, and for messages without a user.
     """

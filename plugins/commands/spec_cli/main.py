@@ -45,7 +45,7 @@ ORDER = {
     "Write and train": ("new", "check", "train", "draft", "score"),
     "Other engines": ("vllm", "sglang"),
 }
-"""Commands in an order of use; those of other packages are listed after these."""
+"""Commands in an order of use; other packages' are listed after these."""
 
 
 class Commands(click.Group):

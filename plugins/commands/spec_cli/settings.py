@@ -22,7 +22,7 @@ from spec_core.errors import UsageError
 @click.option("--toml", "as_toml", is_flag=True, help="Print a settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
-    """Print all settings and where each came from, including those of named plugins."""
+    """Print all settings and where each came from, named plugins' included."""
     if as_toml and as_json:
         raise UsageError("--toml and --json were both passed", hint="pass one of them")
     resolved = with_plugins(common.settings_of(flags))

@@ -281,7 +281,7 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
 
 
 def note_misspelt(settings: Settings, used: set[str]) -> None:
-    """Warn of settings that plugins which this run does not use have not; those of used plugins are refused."""
+    """Warn of settings that plugins which this run does not use have not; used plugins' are refused."""
     for name, setting in settings.table.items():
         plugin, dot, key = name.partition(".")
         if not dot or setting.origin == FLAG or plugin in used or plugin not in installed_names():

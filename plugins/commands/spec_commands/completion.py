@@ -16,7 +16,7 @@ MODELS = "spec_core.model_names"
 
 
 def complete_names(*kinds: str) -> Callable[[Any, Any, str], list[CompletionItem]]:
-    """Names of installed plugins of these kinds; after ``+`` those of the next method of a chain."""
+    """Names of installed plugins of these kinds; after ``+`` of the next method of a chain."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, plus, begun = incomplete.rpartition("+")

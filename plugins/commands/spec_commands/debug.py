@@ -17,11 +17,11 @@ def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None
 
 
 debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback behind an error."
+    "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback of an error."
 )
 """Accepted before the command; also after it, for commands that take a model."""
 
 
 def debugging(flags: Mapping[str, bool]) -> bool:
-    """Whether tracebacks were requested. flags: those of this call."""
+    """Whether tracebacks were requested. flags: this call's."""
     return flags.get("debug", False) or os.environ.get(DEBUG, "").lower() not in OFF

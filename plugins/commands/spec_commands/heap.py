@@ -1,4 +1,4 @@
-"""Garbage collection beside what a command keeps until it ends."""
+"""Garbage collection without what a command keeps until it ends."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXAMPLE = (
 FORMS = ("prompt", "messages", "tokens")
 TURNS = "turns"
 IDS = ("id", "question_id", "task_id")
-"""Names of a prompt's id; the others are those of Spec-Bench and HumanEval."""
+"""Names of a prompt's id; the others are Spec-Bench's and HumanEval's."""
 FAMILIES = ("family", "category")
 """Names of a prompt's family; the other is that of Spec-Bench and SPEED-Bench."""
 

@@ -49,7 +49,7 @@ COMPARE = [
     click.option(
         "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
     ),
-    click.option("--no-prompts", is_flag=True, help="Do not store the prompts beside the results."),
+    click.option("--no-prompts", is_flag=True, help="Do not store the prompts with the results."),
     click.option("--suite", help="The public set that --prompts is of, or humaneval of a package."),
     click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
     click.option("--lengths", metavar="N,N", help="Extend or cut every prompt to each of these numbers of tokens."),

@@ -32,12 +32,12 @@ OWN = (CONTENDER, SWEEP, TARGET)
 SHOWN = 5
 """Max texts and changes that are listed."""
 MOVABLE = ("model", "device", "dtype", "threads", "context")
-"""Settings that may differ from those of the bundle."""
+"""Settings that may differ from the bundle's."""
 
 
 @attrs.frozen
 class Agreement:
-    """How the texts of a comparison compare with those of the bundle. differing: contender and prompt."""
+    """How the texts of a comparison compare with the bundle's. differing: contender and prompt."""
 
     equal: int
     texts: int
@@ -119,7 +119,7 @@ def prompts_of(file: Path, before: Outcome, user_file: Path | None) -> PromptSou
     facts = before.header.prompts
     if user_file is None:
         if not before.prompts:
-            raise UsageError(f"{file} has no prompts", hint=f"pass those of {facts.source} with --prompts FILE")
+            raise UsageError(f"{file} has no prompts", hint=f"pass {facts.source} with --prompts FILE")
         return PromptSource(facts.source, before.prompts, facts.max_tokens)
     used = {record.prompt for lap in before.laps for record in lap.records}
     prompts = [prompt for prompt in sources.source(user_file, chat=False).prompts if prompt.id in used]
@@ -155,7 +155,7 @@ def tokens_by_text(laps: Iterable[Lap]) -> dict[tuple[str, str, int, int], list[
 
 def statement(file: Path, before: Outcome, now: Outcome, texts: Agreement) -> list[str]:
     """Lines on the texts and the speedups of both."""
-    lines = [f"{texts.equal} of {texts.texts} texts equal those of {file}, measured {before.header.date}"]
+    lines = [f"{texts.equal} of {texts.texts} texts equal those in {file}, measured {before.header.date}"]
     lines += [f"another text: {name}" for name in texts.differing[:SHOWN]]
     if len(texts.differing) > SHOWN:
         lines.append(f"another text: {len(texts.differing) - SHOWN} more")

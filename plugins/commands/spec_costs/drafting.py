@@ -52,7 +52,7 @@ def measure(
     """{draft length: seconds that the method added, per step}. Length 0: steps in which it found no draft.
 
     make: a run with this controller before the method. requests: texts to generate, until each of LENGTHS up to
-    ``longest`` was drafted ``repeats`` times. Steps that emit the first token of a text are not counted, nor are those
+    ``longest`` was drafted ``repeats`` times. Steps that emit the first token of a text are not counted, nor are steps
     of the first text, the warm-up.
     """
     lengths = [n for n in LENGTHS if n <= longest]

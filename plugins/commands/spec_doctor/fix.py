@@ -17,7 +17,7 @@ def write_fixed(head: Path, out: Path, changes: Mapping[str, Any]) -> None:
     """Write a directory in which a head is read with these changes. Raises UsageError."""
     if not head.is_dir():
         raise UsageError(
-            f"{head.name} is one file, whose configuration cannot be corrected beside it",
+            f"{head.name} is one file, whose configuration cannot be corrected in a second file",
             hint="pass the directory that it was converted from, or the options that are printed",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -1,4 +1,4 @@
-"""Replicas of the server behind Ray Serve, whose router sends a prompt to the replica that has its beginning.
+"""Replicas of the server in Ray Serve, whose router sends a prompt to the replica that has its beginning.
 
 Ray Serve listens, starts replicas on the machines of a cluster, watches them and routes; nothing of that is here.
 """
@@ -131,7 +131,7 @@ class Ingress:
         return bytes(body)
 
     async def _metrics(self) -> Response:
-        """Metrics of all living replicas: those of a single one would go up and down."""
+        """Metrics of all living replicas: a single one's would go up and down."""
         servers = await self.replicas.broadcast("metrics").results_async(return_exceptions=True)
         living = [counts for counts in servers if not isinstance(counts, RayError)]
         return Response(Together(living).text(), media_type=CONTENT_TYPE)

@@ -62,7 +62,7 @@ def messages(job: Job) -> Iterator[Message]:
 
 
 def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
-    """Measure, and return every file beside the results by its name."""
+    """Measure, and return every file in the results' folder by its name."""
     from spec_compare.measuring.comparison import run_comparison
 
     _enter(job)

@@ -61,7 +61,7 @@ def _operation_id(route: APIRoute) -> str:
 def create_app(engine: Engine, terms: ServerConfig, behind: bool = False) -> FastAPI:
     """The application. The engine is started and closed with it.
 
-    behind: another server calls it, so that hosts and origins of requests are not its own to check.
+    ``behind``: another server calls it, so that hosts and origins of requests are not its own to check.
     """
 
     @asynccontextmanager

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 PREFILL_BUDGET = 128
-"""Prompt rows of a step in which others generate, where nobody says."""
+"""Prompt rows of a step in which others generate, if not set."""
 OWN = [
     click.option("--host", help="Address to listen at; the default is localhost."),
     click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
@@ -157,7 +157,7 @@ def _check_encryption(limits: ServeSettings) -> None:
 
 
 def without_own(settings: Settings) -> Settings:
-    """The settings without the server's: those of the run."""
+    """The settings without the server's: the run's."""
     return Settings({name: s for name, s in settings.table.items() if not name.startswith(f"{NAME}.")})
 
 

@@ -67,7 +67,7 @@ class Connection:
 
 @attrs.define(eq=False)
 class Connections:
-    """All connections of a server. by_address: those of the address with most of them make room first."""
+    """All connections of a server. by_address: the address with most of them makes room first."""
 
     count_max: int
     by_address: bool = True

@@ -54,7 +54,7 @@ class Talk:
 
     @property
     def size(self) -> int:
-        """Characters that the template writes, about; those of tools and variables are part of the body."""
+        """Characters that the template writes, about; tools and variables are part of the body."""
         values = bool(self.how.chat_template_kwargs) or any(tool.function.parameters for tool in self.tools)
         return sum(map(len, self.texts)) + TURN * len(self.messages) + (BODY_BYTES.get() if values else 0)
 

@@ -30,7 +30,7 @@ class Methods:
 class Counters:
     """Totals since the start.
 
-    requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: those of them that were
+    requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: the ones that were
     reused. prompt_seconds, predicted_seconds: from the first forward to the first token, and from there to the end.
     steps: verdicts, of all texts. forwards: of the target; parts: texts in them. longest: most rows of a text.
     observers: called with the name of a time and its seconds.

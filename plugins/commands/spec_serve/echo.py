@@ -83,7 +83,7 @@ class Echo:
 
 
 async def read_echoes(service: Service, ask: GenerationParams, prompts: list[Any], n: int) -> list[Echo]:
-    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for.
+    """The prompts as parts of their answers, with log-probabilities where the text's were asked for.
 
     n: texts of each prompt.
     """
@@ -124,7 +124,7 @@ def check_sizes(prompts: list[list[int]], repeats: int, terms: ServerConfig) -> 
 
 
 def _ends(ids: list[int], terms: ServerConfig) -> list[int]:
-    """Positions behind tokens within a prompt that end a text."""
+    """Positions after tokens within a prompt that end a text."""
     return [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
 
 

@@ -23,7 +23,7 @@ RETRY_SECONDS = "1"
 class Engine:
     """Runs jobs until it is closed.
 
-    :param run: nobody else may step it, submit to it or take from it.
+    :param run: only this engine may step it, submit to it or take from it.
     :param queue: how many jobs may wait for a slot.
     """
 
@@ -78,7 +78,7 @@ class Engine:
             raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
 
     def cancel(self, jobs: Iterable[Job]) -> None:
-        """Cancel jobs that nobody waits for any more."""
+        """Cancel jobs whose clients no longer wait."""
         for job in jobs:
             if job in self.open:
                 self._commands.put(partial(self._cancel, job))

@@ -37,7 +37,7 @@ class StructuredOutputs(Body):
     """vLLM's: exactly one of these.
 
     choice: the text is one of them. grammar: in Lark's notation or GBNF. structural_tag: JSON (tag_formats.py).
-    disable_any_whitespace: beside one that is JSON, which then has no white space but a space after ``,`` and ``:``.
+    disable_any_whitespace: with one that is JSON, which then has no white space but a space after ``,`` and ``:``.
     """
 
     where: ClassVar[str] = "structured_outputs"

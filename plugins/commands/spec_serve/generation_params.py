@@ -29,7 +29,7 @@ from spec_serve.settings import ServeSettings
 from spec_serve.template_forms import knows_tools
 
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
-"""``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
+"""``SHORT``: max_tokens of ``/v1/completions`` where it is not set, as in OpenAI's API."""
 RANDOM_BITS = 53
 """Bits of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
 BANNED = -3.4e38

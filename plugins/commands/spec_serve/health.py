@@ -1,6 +1,6 @@
 """Asks a server whether it lives, for containers: ``python -m spec_serve.health [OPTIONS OF spec serve]``.
 
-Without options they are those of process 1, so that the health check of an image fits whatever its container starts.
+Without options they are process 1's, so that the health check of an image fits whatever its container starts.
 The exit code is 0 if the server answers that it generates texts, else 1.
 """
 

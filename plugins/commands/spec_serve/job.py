@@ -72,7 +72,7 @@ class EventQueue:
     queue: asyncio.Queue[tuple[Job, Message]] = attrs.field(factory=asyncio.Queue)
 
     def put(self, job: Job, message: Message) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+        with suppress(RuntimeError):  # the loop is closed: the reader is gone
             self.loop.call_soon_threadsafe(self.queue.put_nowait, (job, message))
 
 

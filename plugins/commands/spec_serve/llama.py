@@ -210,7 +210,7 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
 
 @attrs.frozen
 class Told:
-    """Fields of an answer beside its text.
+    """Fields of an answer besides its text.
 
     silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
     are sent, all of them if empty; ``a/b`` is the field b of a.

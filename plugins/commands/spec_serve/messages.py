@@ -140,7 +140,7 @@ def _choice(choice: MessageChoice, tools: list[schemas.Tool]) -> Any:
 
 
 def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
-    """A message as those of a chat: results of tools are messages of their own."""
+    """A message as in a chat: results of tools are messages of their own."""
     where = f"messages[{at}].content"
     if isinstance(turn.content, str):
         return [schemas.Message(role=turn.role, content=turn.content)]

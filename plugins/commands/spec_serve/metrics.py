@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus: our names, and those of llama-server for what it counts too."""
+"""``/metrics`` for Prometheus: our names, and llama-server's for what it counts too."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Metrics:
         for name, help_text, of in (
             ("num_drafts", "Drafts that were verified.", lambda m: m.drafts),
             ("num_draft_tokens", "Tokens of these drafts.", lambda m: m.drafted),
-            ("num_accepted_tokens", "Those of them that were accepted.", lambda m: m.accepted),
+            ("num_accepted_tokens", "The accepted ones among them.", lambda m: m.accepted),
         ):
             metric = CounterMetricFamily(f"spec:spec_decode_{name}", help_text, labels=["method"])
             for method, counts in methods.items():

@@ -258,7 +258,7 @@ class CompletionAnswer:
         return self.echoes[job.prompt].text if self.echoes else ""
 
     def _with_echo(self, job: Job, logprobs: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Log-probabilities that begin with those of the prompt, where it is part of the text."""
+        """Log-probabilities that begin with the prompt's, where it is part of the text."""
         if not self.echoes or job.request.sampling.logprobs is None:
             return logprobs
         echoed = token_logprobs.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
@@ -308,7 +308,7 @@ class CompletionAnswer:
         return event(self._chunk(job, self._echo_text(job), logprobs=self._with_echo(job, None)))
 
     def _last(self) -> dict[str, Any]:
-        """Numbers beside the last choice, where no chunk of their own was asked for."""
+        """Numbers in the last choice's chunk, where no chunk of their own was asked for."""
         return {} if self.usage or len(self.done) < len(self.jobs) else self._extras()
 
     def _progress(self, job: Job, message: Progress) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """Pages that may call a server without a key: its own, and pages of allowed origins.
 
-A page of a stranger reaches a server of this machine in two ways: from its own origin, which the browser names, or as a
+A foreign web page can reach a local server in two ways: from its own origin, which the browser names, or as a
 name that leads to this machine after the page was loaded (DNS rebinding), which the header ``Host`` shows.
 """
 

@@ -56,7 +56,7 @@ class DecodingMetrics(BaseModel):
 
 
 class Extras(BaseModel):
-    """Fields beside an answer of OpenAI's form."""
+    """Fields in addition to an answer of OpenAI's form."""
 
     timings: Timings
     metrics: DecodingMetrics
@@ -203,7 +203,7 @@ def _histogram(done: list[Finished], steps: int, longest: int) -> list[int]:
 
 
 def extras(done: list[Finished], run: Run) -> dict[str, Any]:
-    """Fields beside an answer of OpenAI's form."""
+    """Fields in addition to an answer of OpenAI's form."""
     return {
         "timings": timings(done),
         "metrics": {"speculative_decoding": speculation(done, run)},

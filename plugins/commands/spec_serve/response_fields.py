@@ -84,7 +84,7 @@ else:
 
 
 class Namespace(Body):
-    """Functions with a name of their own for all of them, as agents offer those of an MCP server."""
+    """Functions with a name of their own for all of them, as agents offer an MCP server's."""
 
     where: ClassVar[str] = "a namespace of tools"
 

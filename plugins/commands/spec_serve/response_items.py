@@ -151,7 +151,7 @@ def _name_of_call(item: response_fields.Item) -> str:
 
 
 def _arguments(item: response_fields.Item) -> str:
-    """The arguments of a call; those of tools without a schema as an object of one text."""
+    """The arguments of a call; for tools without a schema an object of one text."""
     if item.type == "custom_tool_call":
         return json.dumps({"input": item.input}, ensure_ascii=False, allow_nan=False)
     if item.type == "local_shell_call":

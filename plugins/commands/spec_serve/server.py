@@ -141,7 +141,7 @@ def _opening_seconds(limits: ServeSettings) -> float:
 def _uvicorn_config(app: Any, limits: ServeSettings, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        log_config=None,  # its lines are those of the server's log
+        log_config=None,  # its lines belong to the server's log
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=int(limits.shutdown_seconds) + GRACE_SECONDS,

@@ -18,7 +18,7 @@ from spec_core.commands import Settings
 from spec_serve.settings import ServeSettings
 
 FOLDERS = re.compile(r"(?<![\w.~])(?:[A-Za-z]:)?[\\/](?:[^\\/,=]+[\\/])*")
-"""Folders of an absolute path, also behind the name of a scheme or method."""
+"""Folders of an absolute path, also after the name of a scheme or method."""
 
 
 def name_of_model(location: str) -> str:

@@ -188,7 +188,7 @@ def _train(head: type[NewHeadOptions] | type[DSparkOptions], flags: dict[str, An
         try:
             TrainingRun.of(common.load_target(common.describe_model(settings)), options).run()
         except KeyboardInterrupt:
-            common.print_note(f"stopped: run the same command again to continue from the files beside {out}")
+            common.print_note(f"stopped: run the same command again to continue from the files next to {out}")
             raise
 
 

@@ -20,7 +20,7 @@ FREE_SPACE, OTHER_PATH = "free some disk space, or pass another --out", "pass an
 
 @contextmanager
 def lock(out: Path) -> Iterator[None]:
-    """Reserve the path of a head for one training run: the checkpoint beside it must have one writer.
+    """Reserve the path of a head for one training run: the checkpoint next to it must have one writer.
 
     Raises UsageError if the path exists, if nothing can be written there, or if another run holds the lock.
     """

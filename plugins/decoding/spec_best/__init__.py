@@ -1,6 +1,6 @@
 """``best``: the methods that are expected to be fastest for a model, without a choice by the user.
 
-Lookup in the text is always among them. Of the drafters that fit, one that belongs to the model, lies beside its file
+Lookup in the text is always among them. Of the drafters that fit, one that belongs to the model, lies in its folder
 or is in the hub's cache, the fastest one follows it: by measured costs, or by the order of ``PREFERENCE``. Nothing is
 downloaded.
 """

@@ -1,4 +1,4 @@
-"""Where drafters for a model are looked for: with the model, beside its file, and in the hub's cache."""
+"""Where drafters for a model are looked for: with the model, in its folder, and in the hub's cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIXES = {
 }
 """Beginnings of file names by which llama.cpp finds drafters, and the methods that may read such a file."""
 FILES_MAX = 64
-"""Files beside a model that are looked at."""
+"""Files in a model's folder that are looked at."""
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ def drafters_beside(info: TargetInfo) -> Iterator[Drafter]:
     by_name = sorted(paths, key=lambda path: -_likeness(path.name, file.name))
     for path in by_name[:FILES_MAX]:
         for name in _methods_of(path.name):
-            yield Drafter(name, str(path), path.name, f"with {path.name}, which lies beside it")
+            yield Drafter(name, str(path), path.name, f"with {path.name}, which lies in its folder")
 
 
 def drafters_in_cache(info: TargetInfo) -> Iterator[Drafter]:

@@ -25,7 +25,7 @@ class Auto:
     """Drafts as long as they pay, and never costs more than a stated share of plain decoding."""
 
     share: float = attrs.field(default=0.01, validator=gt(0.0), metadata={"help": "time to lose, by plain decoding's"})
-    balance: float = attrs.field(default=20.0, validator=gt(0.0), metadata={"help": "plain steps to lose beside that"})
+    balance: float = attrs.field(default=20.0, validator=gt(0.0), metadata={"help": "plain steps to lose in addition"})
     plain_every: int = attrs.field(
         default=128, validator=ge(8), metadata={"help": "max steps until plain ones are timed"}
     )

@@ -57,7 +57,7 @@ class Typical:
         return Verdict(path, int(p.argmax()), spent + 1 - float(p.max()))
 
     def longest_typical_path(self, case: Case) -> tuple[int, ...]:
-        """The longest typical path; ties go to the likeliest, then to the first."""
+        """The longest typical path; ties go to the most likely, then to the first."""
         fit: dict[int, tuple[int, float]] = {-1: (0, 0.0)}
         for node in range(-1, len(case.draft)):
             if node in fit and (children := case.children(node)):

@@ -1,4 +1,4 @@
-"""Limits of time for a hub that answers, but slowly: those of the HTTP library begin again with every byte."""
+"""Limits of time for a hub that answers, but slowly: the HTTP library's begin again with every byte."""
 
 from __future__ import annotations
 

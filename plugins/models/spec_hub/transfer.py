@@ -63,7 +63,7 @@ def _usable_bytes(partial: Path, file: RemoteFile) -> int:
 
 
 def _append(response: Any, partial: Path, start: int, file: RemoteFile, name: HubName, advance: Advance) -> None:
-    """Write a response behind the first ``start`` bytes, or from the beginning if it has the whole file."""
+    """Write a response after the first ``start`` bytes, or from the beginning if it has the whole file."""
     if start and not _continues(response, start):
         advance(-start)
         start = 0

@@ -129,7 +129,7 @@ def length(given: Any, prompt: int, context: int) -> int:
 
 
 def _more(encoded: EncodedPrompt, at: int) -> bytes:
-    """What a row of a picture depends on beside its embedding: its block, positions, and what is added to it."""
+    """What a row of a picture depends on besides its embedding: its block, positions, and what is added to it."""
     block = encoded.block_at(at)
     place = None if block is None else (at - block[0], block[1] - block[0])
     positions = None if encoded.positions is None else encoded.positions[:, at].tolist()

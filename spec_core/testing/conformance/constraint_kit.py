@@ -20,7 +20,7 @@ from spec_core.testing.drafters import Oracle
 class ConstraintConformance(Conformance):
     """Inherit, let ``make`` return a new constraint, and ``target`` a target with the vocabulary that it is for.
 
-    The kit looks ahead at places of texts that the constraint allows: those of ``documents``, token ids, and random
+    The kit looks ahead at places of texts that the constraint allows: ``documents``, token ids, and random
     ones. Most tokens that it tries are ``structural``, as far as those are allowed: a matcher errs at tokens that end
     one part of its grammar and begin another, which chance seldom finds.
 
@@ -51,7 +51,7 @@ class ConstraintConformance(Conformance):
     def with_constraint(self, request: Request) -> Request:
         return attrs.evolve(request, constraint=self.make(), ignore_eos=False)
 
-    @promise("Tokens that were appended and undone leave no trace: the masks are those of a text without them.")
+    @promise("Tokens that were appended and undone leave no trace: the masks equal a text's without them.")
     def test_undone_tokens_leave_no_trace(self) -> None:
         for rng, tokens in self._places():
             looking = self.after(tokens)

@@ -78,7 +78,7 @@ class NeedsChecks(Conformance):
         shown, _ = self._read_cache()
         expect(not shown.changed, f"keys or values of block {min(shown.changed, default=0)} were changed")
 
-    @promise("A method reads keys and values of evaluated rows alone: those behind them may be of rejected drafts.")
+    @promise("A method reads keys and values of evaluated rows alone: later ones may be of rejected drafts.")
     def test_keys_and_values_of_evaluated_rows_are_read(self) -> None:
         shown, _ = self._read_cache()
         expect(not shown.beyond, f"{shown.beyond[0] if shown.beyond else ''}")

@@ -155,5 +155,5 @@ class Near:
 
 
 def extending_pair(target: QuickTarget, kind: Proposal, then: Proposal) -> list[tuple[str, Near]]:
-    """A drafter of one token, and one of another kind that goes on behind it."""
+    """A drafter of one token, and one of another kind that goes on after it."""
     return [("near", Near(target, kind, length=1)), ("further", Near(target, then, length=2, extends=True))]

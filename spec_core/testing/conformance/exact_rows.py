@@ -16,7 +16,7 @@ from spec_core.toolkit.drive import open_sequence
 LENGTH, SHORTEST = 64, 9
 """Tokens of a text: some kernels change the order of a sum only after some tens of rows."""
 WIDTHS = (1, 2, 4, 7, 15, 24)
-"""Lengths of the drafts behind a row: kernels for few rows differ from those for many."""
+"""Lengths of the drafts after a row: few rows and many may run in different kernels."""
 TREE = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
 
 
@@ -48,7 +48,7 @@ class RowChecks(Gated):
         for i, one in enumerate(token_by_token.logits[1:]):
             close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
-    @promise("A row's result does not depend on the draft behind it, nor a drafted row's on the rest of its draft.")
+    @promise("A row's result does not depend on the draft after it, nor a drafted row's on the rest of its draft.")
     def test_rows_do_not_depend_on_the_draft_behind_them(self) -> None:
         self._chains_are_equal(self.batch_tolerance)
 

@@ -100,13 +100,13 @@ class MemoryChecks(DraftChecks):
         return drafts
 
     def _as_of_fresh_instances(self, drafts: Drafts, requests: list[Request]) -> None:
-        """Compare some of these drafts with those of new instances that get the same text as a prompt."""
+        """Compare some of these drafts with the drafts of new instances that get the same text as a prompt."""
         by_name = {r.name: r for r in requests}
         for name, m in sorted(drafts)[:: 1 + len(drafts) // 12]:
             again = continuing_request(by_name[name], self.text_of(by_name[name], self.long_model), m)
             self.same_drafts(drafts, self.drafts_of([again]), [again], [(name, m)])
 
-    @promise("Drafts equal those of a new instance that gets the same text as a prompt.")
+    @promise("Drafts equal a new instance's that gets the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
         self._needs_fixed_tokens()
         self._may_not_share()
@@ -163,10 +163,10 @@ class MemoryChecks(DraftChecks):
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
         self._may_not_share()
         requests = self.long_requests()
-        beside = self.drafts_of(requests, rule=Cut(1))
+        together = self.drafts_of(requests, rule=Cut(1))
         for request in requests:
             alone = self.drafts_of([request], rule=Cut(1))
-            self.same_drafts({k: d for k, d in beside.items() if k[0] == request.name}, alone, requests)
+            self.same_drafts({k: d for k, d in together.items() if k[0] == request.name}, alone, requests)
 
     @promise("Two instances of one class can be used in one run: each has its own memory.")
     def test_two_instances_share_nothing(self) -> None:
@@ -220,8 +220,8 @@ class MemoryChecks(DraftChecks):
         if not hasattr(self.model, "copy"):
             pytest.skip("the target does not copy rows")
         requests = self._two_conversations()
-        for beside in (False, True):
-            self._as_if_new(requests, beside)
+        for at_once in (False, True):
+            self._as_if_new(requests, at_once)
 
     def _two_conversations(self) -> list[Request]:
         """A, B and A again with its answer, with a beginning that is long enough to be copied."""
@@ -233,16 +233,16 @@ class MemoryChecks(DraftChecks):
         other = attrs.evolve(first, prompt=[*first.prompt[:-2], 3, 1, 2], name="B")
         return [first, other, attrs.evolve(first, prompt=self.text_of(first)[:-1], name="A again", max_tokens=4)]
 
-    def _as_if_new(self, requests: list[Request], beside: bool) -> None:
-        """Texts are plain, and drafts those of a new instance where these are fixed. beside: B begins while A runs."""
+    def _as_if_new(self, requests: list[Request], at_once: bool) -> None:
+        """Texts are plain, and drafts a new instance's where these are fixed. at_once: B begins while A runs."""
         run = self.run(
-            [Judge("shared"), Checkpoints(), self.mine()], rule=Cut(1), max_sequences=1 + beside, prefill_chunk=11
+            [Judge("shared"), Checkpoints(), self.mine()], rule=Cut(1), max_sequences=1 + at_once, prefill_chunk=11
         )
         drafts = record_drafts(run)
         seqs = []
         for request in requests:
             seqs.append(run.submit(request))
-            while run.busy and not (beside and len(seqs) == 1 and seqs[0].verdict_count >= 2):
+            while run.busy and not (at_once and len(seqs) == 1 and seqs[0].verdict_count >= 2):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
             same(run.take(seq).tokens, self.plain(request), describe_request(request))

@@ -65,7 +65,7 @@ class Limiter:
 
 
 class Rests:
-    """A controller that lets nobody draft in four steps, then anybody in one."""
+    """A controller that lets no method draft in four steps, then every method in one."""
 
     def __init__(self) -> None:
         self.drafting = False

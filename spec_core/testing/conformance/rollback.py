@@ -65,7 +65,7 @@ class RollbackConformance(Gated, SettingsChecks):
         for request in requests:
             self.run_and_compare(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
 
-    @promise("Sequences of one step may keep different numbers of drafts, beside prompts in chunks.")
+    @promise("Sequences of one step may keep different numbers of drafts, next to prompts in chunks.")
     def test_state_in_a_mixed_batch(self) -> None:
         requests = self.requests(n=18)
         requests[0] = attrs.evolve(requests[0], methods=())
@@ -167,7 +167,7 @@ class Unknown:
     tokenizer = None
 
     def __init__(self, states: frozenset[str]) -> None:
-        self.info = TargetInfo("unknown", 32, 8, 2, 64, states=states, family="of nobody's")
+        self.info = TargetInfo("unknown", 32, 8, 2, 64, states=states, family="unknown")
 
     def __getattr__(self, name: str) -> Any:
         raise Found(f"compat read target.{name}")

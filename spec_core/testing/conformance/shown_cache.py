@@ -19,7 +19,7 @@ from spec_core.testing.conformance.probes import Watched
 @attrs.define(eq=False)
 class ShowsItsCache(Watched):
     """Wraps a target. blocks: read by the plugin; beyond: sentences on rows that were not evaluated; changed: blocks
-    whose committed rows are not those of the last forward."""
+    whose committed rows are not the last forward's."""
 
     after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
     blocks: set[int] = attrs.field(factory=set)

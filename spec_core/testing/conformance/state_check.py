@@ -76,7 +76,7 @@ class Gated(Conformance):
 
 
 def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
-    """The logits after committed text, in a step with a draft, must equal those of plain decoding."""
+    """The logits after committed text, in a step with a draft, must equal plain decoding's."""
     for part in step.parts:
         if part.verdict is not None:
             expected = plain[part.seq.name].logits[part.end]

@@ -1,7 +1,7 @@
 """Draft a tree of what follows the end of the text in a corpus (REST, He et al., 2311.08252).
 
 The datastore is a suffix array of the corpus read backwards: its positions, in the order of the tokens before them.
-Positions behind equal tokens are neighbours in it, and two binary searches find them::
+Positions after equal tokens are neighbours in it, and two binary searches find them::
 
     spec generate -m zoo:pico --method rest=corpus.txt -p "def add(a, b):"
 """
@@ -23,7 +23,7 @@ from spec_core.toolkit import TreeLimits, TreeNode, confidences, grow_tree, p_mi
 
 @attrs.define(eq=False)
 class Continuation(TreeNode):
-    """A token that followed a match. ends: the positions of the corpus behind it."""
+    """A token that followed a match. ends: the positions of the corpus after it."""
 
     ends: list[int]
 
@@ -70,7 +70,7 @@ class Rest:
                 step.propose(seq, Draft(ids, parents=parents, confidence=confidences(tree)))
 
     def matches(self, end: list[int]) -> list[int]:
-        """Positions of the corpus behind the longest match. end: the last tokens of the text, the last one first."""
+        """Positions of the corpus after the longest match. end: the last tokens of the text, the last one first."""
         low, high, longest = 0, len(self.ends), list[int]()
         for count in range(1, len(end) + 1):
             key, low_before, high_before = partial(self.before, count=count), low, high

@@ -25,7 +25,7 @@ GRAPHS_MAX = 16
 class Launches:
     """The three launches for one place of logits and one number B of draws.
 
-    copies, draws: what they read beside the logits. tiles, out: what they write, out [2, B] int32.
+    copies, draws: what they read besides the logits. tiles, out: what they write, out [2, B] int32.
     graph: of the launches, None before it is captured. It holds the address of the logits, and nothing holds the
     logits themselves: their memory may be freed, and be used for the logits of a later step.
     """

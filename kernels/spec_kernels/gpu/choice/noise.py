@@ -1,4 +1,4 @@
-"""Random words, logarithm and Gumbel noise in triton, bit for bit those of the core.
+"""Random words, logarithm and Gumbel noise in triton, bit for bit the core's.
 
 Every line is one IEEE operation. Kernels that call these are compiled without fused multiply-add.
 """

@@ -24,7 +24,7 @@ A piece without a state before it continues the piece before it.
 class Stage:
     """Pieces that are computed side by side for all sequences, one after the other within each.
 
-    spans: first piece of each sequence that has any, and one behind its last.
+    spans: first piece of each sequence that has any, and one after its last.
     """
 
     pieces: list[Piece]

@@ -36,7 +36,7 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """S = exp(g) S_before + k dᵀ with d = beta v, o = Sᵀ q (Mamba-2; Dao and Gu, 2405.21060).
 
-    The arguments and results are those of ``gated_delta``, but q and k have any length.
+    The arguments and results are ``gated_delta``'s, but q and k have any length.
     """
     return _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage, False).all_rows()
 

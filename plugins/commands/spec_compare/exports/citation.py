@@ -14,7 +14,7 @@ from spec_core.errors import UsageError
 
 ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d|\.\d)")
 ADDRESS = re.compile(r"\s*<[^>]*>|\S+@\S+")
-"""An address of electronic mail beside a name, or alone."""
+"""An address of electronic mail after a name, or alone."""
 CITED = ("method", "rule", "rollback", "control")
 """Kinds of plugins that are cited."""
 OURS = "spec-core"

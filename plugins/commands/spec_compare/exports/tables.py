@@ -83,7 +83,7 @@ def swept_of(facts: ContenderFacts, names: Iterable[str]) -> dict[str, Any]:
 
 
 def varying_settings(header: Header) -> list[str]:
-    """Settings that have several values among the contenders: those of a sweep."""
+    """Settings that have several values among the contenders, by a sweep."""
     values: dict[str, set[str]] = {}
     for facts in header.contenders:
         for name, setting in facts.settings.items():

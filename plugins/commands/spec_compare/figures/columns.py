@@ -37,7 +37,7 @@ ABOUT = {
     "memory GiB": "Max resident memory of the process, with the models of all contenders.",
     "device GiB": "Max memory that torch allocated on the device.",
     "J/token": "Energy of processors and device per token, all programs.",
-    "identical": "Whether the texts equal those of plain decoding; a speed is shown only if they must and do.",
+    "identical": "Whether the texts equal plain decoding's; a speed is shown only if they must and do.",
 }
 """What each column says."""
 COLUMNS: dict[str, Callable[[Row], str]] = {

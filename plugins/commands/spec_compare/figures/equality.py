@@ -19,7 +19,7 @@ class EqualityRow:
     """One contender in one type of numbers.
 
     identical: prompts whose texts equal plain decoding's of the same types. like_first: texts of plain decoding that
-    equal those of the first plain decoding of the comparison; None for methods. position, gap: of the earliest
+    equal the comparison's first plain decoding; None for methods. position, gap: of the earliest
     difference, None without one. label: why equality is not required, or None.
     """
 
@@ -64,7 +64,7 @@ def _row(
 
 
 def equal_to_first(laps: Iterable[Lap], header: Header) -> Mapping[str, int]:
-    """{plain decoding: texts that equal those of the first one}."""
+    """{plain decoding: texts that equal the first one's}."""
     texts = truth(laps)
     baselines = list(dict.fromkeys(c.baseline for c in header.contenders))
     first = {key[1:]: tokens for key, tokens in texts.items() if key[0] == baselines[0]}

@@ -41,7 +41,7 @@ class Facet:
 
 
 def facets(header: Header) -> list[Facet]:
-    """The facets, those of a model together."""
+    """The facets, a model's together."""
     plain = [facts for facts in header.contenders if facts.name == facts.baseline]
     baselines = sorted(plain, key=lambda facts: facts.target)
     places = titles.places(dict.fromkeys(target.model for target in header.targets))

@@ -150,7 +150,7 @@ def work(lap: Lap) -> tuple[int, tuple[str, ...]]:
 
 
 def circumstances(header: Header) -> dict[str, Any]:
-    """Facts that a measurement depends on, written beside it."""
+    """Facts that a measurement depends on, written with it."""
     target = header.targets[0]
     return {
         "target": target.name,

@@ -46,7 +46,7 @@ def _unknown_counts(name: str, records: list[Record]) -> Iterator[str]:
         yield f"{name}: acceptance and tokens per step, as neither its answers nor /metrics count drafts of one text"
         return
     if without:
-        yield f"{name}: the drafts of {without} of {len(served)} texts, whose counters had those of other requests too"
+        yield f"{name}: the drafts of {without} of {len(served)} texts, whose counters counted other requests too"
     if all(one.drafts is None for one in served):
         yield f"{name}: the number of drafts, so also their mean acceptance length"
 

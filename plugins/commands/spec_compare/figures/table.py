@@ -156,7 +156,7 @@ SHORT = 0.9
 
 
 def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
-    """Parts of the time of a step, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
+    """Parts of the time of a step, next to plain decoding's, if less than SHORT of the bound was reached; else empty.
 
     baselines: {contender: the plain decoding it is compared with}.
     """
@@ -168,7 +168,7 @@ def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
 
 
 def step_parts(row: Row) -> str:
-    """Milliseconds of a step, and those of its hooks, the largest first. verify is the target's forward."""
+    """Milliseconds of a step, and of its hooks, the largest first. verify is the target's forward."""
     assert row.rate and row.tokens_per_step
     step = 1e3 * row.tokens_per_step / row.rate
     parts = sorted(row.split.items(), key=lambda part: -part[1])

@@ -21,7 +21,7 @@ from spec_compare.measuring.measure import Baseline
 from spec_core import Run, Target
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65)
-"""Rows of a sequence that are measured, up to those of the largest draft."""
+"""Rows of a sequence that are measured, up to the rows of the largest draft."""
 FIRST = 7
 """Steps of each number of rows before the first lap."""
 SHARE = 0.1

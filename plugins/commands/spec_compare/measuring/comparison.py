@@ -65,7 +65,7 @@ def run_experiment(
         check(header)
     if results is not None:
         results.begin(header, None if accounts["no_prompts"] else source.prompts)
-        header = header if before is None else before.header  # its date and load are those of the first part
+        header = header if before is None else before.header  # its date and load are the first part's
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
     with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()
@@ -134,7 +134,7 @@ def prepare_runs(
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
     """Run all laps; laps of an interrupted run are taken from its results.
 
-    costs: goes on between the laps.
+    costs: its measurement continues between the laps.
     """
     _announce(entrants, header, [] if results is None else results.laps)
 

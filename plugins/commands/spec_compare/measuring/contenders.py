@@ -155,7 +155,7 @@ def _setting(name: str, value: Any, places: Mapping[Any, str]) -> str:
 
 
 def baseline_settings(base: Settings, own: Settings, steered: bool = False) -> Settings:
-    """The command's settings, with what changes the plain text from those of a contender."""
+    """The command's settings, with a contender's settings that change the plain text."""
     rule = ["rule", *(name for name in own.table if name.startswith(f"{name_of_rule(own)}."))] if steered else []
     return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT, *rule)}})
 

@@ -41,7 +41,7 @@ EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml
 class ContenderEntry:
     """A contender before anything is loaded.
 
-    name: as the user wrote it, None to make one. settings: with those of this contender alone. methods: a chain.
+    name: as the user wrote it, None to make one. settings: with what this contender alone sets. methods: a chain.
     suffix: (setting, value) that a sweep or a table set, for the name. origins: {setting of a plugin: where it came
     from}.
     """

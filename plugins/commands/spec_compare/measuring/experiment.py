@@ -64,7 +64,7 @@ def from_flags(flags: dict[str, Any], part: Shard = ALL_WORK) -> Experiment:
 
 
 def number_of_contenders(flags: Mapping[str, Any]) -> int:
-    """Contenders that the flags name, beside plain decoding."""
+    """Contenders that the flags name, without plain decoding."""
     return len(from_flags(dict(flags)).entered)
 
 

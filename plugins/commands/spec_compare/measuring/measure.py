@@ -219,8 +219,8 @@ def measure(
 ) -> Iterator[Lap]:
     """Laps of all contenders on all batches of prompts; ``on_lap`` is called after each.
 
-    done: numbers of laps that an interrupted comparison finished. Within a repeat those of contenders with a memory
-    run again, unmeasured, so that later texts and drafts are those of an undisturbed comparison.
+    done: numbers of laps that an interrupted comparison finished. Within a repeat the laps of contenders with a memory
+    run again, unmeasured, so that later texts and drafts are an undisturbed comparison's.
     """
     groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.terms.batch))
     slots = schedule([c.name for c in contenders], groups, repeats)

@@ -65,7 +65,7 @@ SHOWN = 4
 
 @attrs.define(eq=False)
 class State:
-    """The laps so far. Speedups are those of prompts that both the contender and its baseline have finished."""
+    """The laps so far. Speedups are over prompts that both the contender and its baseline have finished."""
 
     total: int
     now: Callable[[], float]

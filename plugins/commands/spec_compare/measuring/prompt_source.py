@@ -36,7 +36,7 @@ def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
 
 
 def shipped_file(targets: Iterable[Target]) -> Path:
-    """Prompts that come with the first of the models that has some, else those of this package, which is noted.
+    """Prompts that come with the first of the models that has some, else this package's, which is noted.
 
     These are chats if all models have a chat template, else texts to continue.
     """

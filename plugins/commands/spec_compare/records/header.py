@@ -77,9 +77,9 @@ class ContenderFacts:
     control: str = field("what decides how much is drafted: `fixed`, or a controller")
     label: str | None = field("why its texts need not equal plain decoding's, or null")
     plugins: list[str] = field("all plugins of its run, in order, the target included")
-    settings: dict[str, Setting] = field("every setting in force, those of its plugins as `PLUGIN.NAME`")
+    settings: dict[str, Setting] = field("every setting in force, its plugins' as `PLUGIN.NAME`")
     files: list[File] = field("the files of its methods: draft models, heads")
-    controllers: list[str] = field("those of its plugins that limit drafts", factory=list)
+    controllers: list[str] = field("its plugins that limit drafts", factory=list)
     proposals: dict[str, list[str]] = field("kinds of proposal by plugin, empty if it never drafts", factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""The prompts of a comparison beside its results: ``prompts.jsonl``, which `--prompts` reads too."""
+"""The prompts of a comparison, kept with its results: ``prompts.jsonl``, which `--prompts` reads too."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ HINT = "pass a directory that `spec compare --out` wrote"
 class Comparison:
     """Contents of a directory: the header, continuations, and the finished laps in the order of the comparison.
 
-    end: bytes of the file up to the last complete lap. Behind it there may be a part of a lap.
+    end: bytes of the file up to the last complete lap. After it there may be a part of a lap.
     """
 
     folder: Path

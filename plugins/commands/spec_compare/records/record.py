@@ -60,7 +60,7 @@ class Trace:
     step: list[int] = field("number of the step in the contender's run, from 0", factory=list)
     before: list[float | None] = field("seconds of the whole step before; null in the first of a run", factory=list)
     start: list[int] = field("position of the first row", factory=list)
-    pending: list[int] = field("rows of the text, without those of the draft", factory=list)
+    pending: list[int] = field("rows of the text, without the draft's", factory=list)
 
 
 @attrs.define

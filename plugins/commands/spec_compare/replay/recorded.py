@@ -28,7 +28,7 @@ class RecordedText:
 class RecordedPart:
     """A sequence's share of a recorded step. output: tokens of the text before the step, 0 for a step of the prompt.
 
-    rows: without those of the draft. sources: the method of each drafted token. pieces: number of tokens of each piece.
+    rows: without the draft's. sources: the method of each drafted token. pieces: number of tokens of each piece.
     uncut: indices of the accepted tokens. emitted: number of tokens that followed. limits: of a plan, by method.
     seconds: since the end of the step before.
     """

@@ -28,7 +28,7 @@ class StepTimes:
 
 
 def step_times(steps: Iterable[RecordedStep], plain: Iterable[RecordedStep]) -> StepTimes:
-    """steps: of a contender. Where none of them was without a draft, those of its plain decoding count as such."""
+    """steps: of a contender. Where none of them was without a draft, the steps of its plain decoding count as such."""
     drafted_steps, theirs = by_drafted(steps), by_drafted(plain)
     both = {
         batch: {**theirs.get(batch, {}), **drafted_steps.get(batch, {})}

@@ -85,7 +85,7 @@ def efficiency(result: Outcome, rows: list[Row]) -> Figure:
         ]
         for r in rows
     ]
-    about = "Below the dashed line, time is lost to rejected tokens, to drafting, or beside the forward."
+    about = "Below the dashed line, time is lost to rejected tokens, to drafting, or outside the forward."
     legend = [Key.of("a step as cheap as a plain one", EVEN)]
     if result.costs:
         legend += [Key.of("free drafts, all accepted", FREE), Key.of("the machine's bound", BOUND)]

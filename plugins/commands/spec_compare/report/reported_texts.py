@@ -85,7 +85,7 @@ def given_text(prompt: Prompt) -> str:
 
 
 def beginning(prompt: Prompt) -> str:
-    """The first words of a prompt on one line; of a chat, those of the user's first message."""
+    """The first words of a prompt on one line; of a chat, of the user's first message."""
     given = prompt.given
     if isinstance(given, list) and isinstance(given[0], dict):
         messages = [message for message in given if message.get("role") == "user"] or given

@@ -1,4 +1,4 @@
-"""Which form of calls and thinking the models of each family write: the readers' table, and that of docs/serve.md."""
+"""Forms of calls and thinking that the models of each family write, for the readers and docs/serve-chats.md."""
 
 from __future__ import annotations
 
@@ -202,8 +202,8 @@ MEMBERS = (
     Member(("llama",), "Llama Nemotron Nano", NEMOTRON, "<think>"),
     Member(("phi3",), "Phi 4 mini", PHI),
     Member(("phi3",), "Phi 4 mini as its page shows it", FUNCTOOLS),
-    Member(("phi3",), "Phi 4 reasoning; Phi 3 has no tools, our prompt asks for this", TAGGED, "<think>"),
-    Member(("gemma2", "gemma3"), "Gemma 2 and 3: their templates have no tools, our prompt asks for this", TAGGED),
+    Member(("phi3",), "Phi 3, Phi 4 reasoning", TAGGED, "<think>"),
+    Member(("gemma2", "gemma3"), "Gemma 2 and 3", TAGGED),
     Member(("gemma3",), "Gemma 3 as its page shows it", TOOL_CODE),
     Member(("gemma3",), "FunctionGemma", FUNCTION_GEMMA),
     Member(("gemma4",), "Gemma 4", GEMMA4, "<|channel>thought"),
@@ -225,7 +225,7 @@ MEMBERS = (
     Member(("falcon-h1",), "Falcon-H1, Falcon-H1R", TAGGED, "<think>"),
     Member(("nemotron_h",), "Nemotron Nano 2", NEMOTRON, "<think>"),
     Member(("nemotron_h", "nemotron_h_moe"), "Nemotron 3 and 3.5", PARAMETERS, "<think>"),
-    Member(("idefics3", "llava"), "SmolVLM, LLaVA: their templates have no tools, our prompt asks for this", TAGGED),
+    Member(("idefics3", "llava"), "SmolVLM, LLaVA", TAGGED),
 )
 """A row for every family of the README, and for each of its public members that writes another form."""
 

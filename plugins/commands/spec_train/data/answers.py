@@ -1,6 +1,6 @@
 """The target answers prompts, since a head has to draft the target's own text.
 
-Answers are written to a file beside the head, and their samples to the cache, so that an interrupted run can resume.
+Answers are written to a file next to the head, and their samples to the cache, so that an interrupted run can resume.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def default_draft_vocab(vocab: int) -> int:
 
 def most_frequent(answers: np.ndarray, all_texts: np.ndarray, count: int) -> tuple[np.ndarray, float]:
     """Ids, ascending, of the ``count`` most frequent tokens, and their share of all tokens. Both inputs are counts
-    [vocab]; those of answers go first, those of all texts decide between tokens that no answer has."""
+    [vocab]; counts in answers go first, counts in all texts decide between tokens that no answer has."""
     chosen = np.sort(np.lexsort((-all_texts, -answers))[:count])
     counts = answers if answers.any() else all_texts
     return chosen, float(counts[chosen].sum() / max(1, counts.sum()))

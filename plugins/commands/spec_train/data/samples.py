@@ -16,7 +16,7 @@ from spec_core import Needs, Target
 from spec_core.toolkit import evaluate
 
 TOP_K = 32
-"""Number of the likeliest tokens that are stored of each distribution."""
+"""Number of the most likely tokens that are stored of each distribution."""
 
 
 @attrs.frozen
@@ -29,7 +29,7 @@ class TextSample:
 
 @attrs.frozen(eq=False)
 class TopK:
-    """The likeliest tokens at each of T positions: ids [T, k] int32, and their probabilities p [T, k] float16."""
+    """The most likely tokens at each of T positions: ids [T, k] int32, their probabilities p [T, k] float16."""
 
     ids: Tensor
     p: Tensor

@@ -83,7 +83,7 @@ def _entries(target: Target, options: DataOptions) -> tuple[list[TextEntry], lis
 
 
 def _held_out_prompts(held_out: Sequence[TextEntry], target: Target, options: DataOptions) -> list[tuple[int, ...]]:
-    """Tokens of evenly chosen prompts; of an entry without a prompt the first half. The answer must fit behind them."""
+    """Tokens of evenly chosen prompts; of an entry without a prompt the first half. The answer must fit after them."""
     length = max(2, target.info.context - options.answer - 2)
     chosen = np.linspace(0, len(held_out) - 1, min(len(held_out), options.held_out)).astype(int)
     prompts = []

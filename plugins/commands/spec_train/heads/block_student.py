@@ -72,7 +72,7 @@ class BlockStudent(Generic[Head]):
         return [0] * first + (count_leading(torch.cat(hits)) if hits else [])
 
     def hits(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """[A, B - 1] bool: whether the likeliest token of each row is that of the text, after the text before it.
+        """[A, B - 1] bool: whether the most likely token of each row is the text's, after the text before it.
 
         states: [A, B - 1, D]. tokens: [A, B] of the text.
         """

@@ -18,7 +18,7 @@ CONFIDENCE = ("conf_proj.weight", "conf_proj.bias")
 
 
 class DSpark(DFlash):
-    """Differentiable. The layers of the block are those of a trained head, and stay as they are."""
+    """Differentiable. The layers of the block are a trained head's, and stay as they are."""
 
     TABLES: ClassVar[frozenset[str]] = frozenset({*MARKOV, CONFIDENCE[0]})
     TABLE_LR_SHARE: ClassVar[float] = 1.0
@@ -31,7 +31,7 @@ class DSpark(DFlash):
     def join_rows(self, states: Tensor, before: Tensor) -> Tensor:
         """[R, D + r], the states [R, D] of the block and the first factors of the tokens [R] before their own.
 
-        Against an output matrix with the second factors beside it they give the corrected logits.
+        Against an output matrix with the second factors appended they give the corrected logits.
         """
         return torch.cat([states, F.embedding(before, self[MARKOV[0]])], -1)
 

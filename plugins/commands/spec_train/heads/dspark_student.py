@@ -26,7 +26,7 @@ class MarkovVocabulary(Vocabulary):
 
     @property
     def matrix(self) -> Tensor:
-        """[Vd, D + r]: the output matrix, and the second Markov matrix beside it."""
+        """[Vd, D + r]: the output matrix, with the second Markov matrix appended."""
         return torch.cat([super().matrix, self.head[MARKOV[1]]], 1)
 
 

@@ -19,8 +19,8 @@ PREFIX = "blk.0."
 
 @attrs.frozen
 class PairRange:
-    """The pairs of one text among those of several: ``rows`` of them from ``first`` on are attended to, and those from
-    ``skip`` on are trained."""
+    """The pairs of one text among several texts' pairs: ``rows`` of them from ``first`` on are attended to, and pairs
+    from ``skip`` on are trained."""
 
     first: int
     rows: int

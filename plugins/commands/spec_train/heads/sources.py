@@ -9,7 +9,7 @@ from spec_train.options import DFlashOptions, NewHeadOptions
 
 
 def choose_sources(options: NewHeadOptions, layers: int) -> tuple[int, ...]:
-    """Hidden states by number, 0 to ``layers``: those of the option, else those of the published heads. For eagle3
+    """Hidden states by number, 0 to ``layers``: the option's, else the published heads'. For eagle3
     (SafeAILab) a low, a middle and a high one; for dflash (z-lab) one for each layer of the head, evenly spread.
 
     layers: of the target. Raises UsageError for numbers that the target does not have.

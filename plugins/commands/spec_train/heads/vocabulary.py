@@ -51,6 +51,6 @@ class Vocabulary:
         return CrossEntropy.apply(hidden, self.matrix, top_k.ids, top_k.p, weight)
 
     def greedy(self, hidden: Tensor) -> Tensor:
-        """[R] the likeliest tokens, by the target's ids."""
+        """[R] the most likely tokens, by the target's ids."""
         best = (hidden @ self.matrix.T).argmax(-1)
         return best if self.d2t is None else self.d2t[best]

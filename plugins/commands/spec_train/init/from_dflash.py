@@ -30,7 +30,7 @@ class BaseHead:
     rank: int
 
     def new_student(self, target: Target, seed: int) -> DSparkStudent:
-        """A head whose drafts are those of the base, on the target's device."""
+        """A head with the base's drafts, on the target's device."""
         base, device = self.file.head, target.info.device
         whole = base.width + self.rank
         shape = attrs.evolve(Shape.of(base, self.sources), kind="dspark", markov=self.rank, confidence=whole)

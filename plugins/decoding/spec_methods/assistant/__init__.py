@@ -1,7 +1,7 @@
 """Gemma 4's assistant drafts: a small decoder that attends to the target's own keys and values.
 
 It stores no rows of its own, so that nothing is to be caught up, rolled back or copied. All tokens of a draft have one
-position; behind a drafted token its own state, projected to the target's width, takes the place of the target's.
+position; after a drafted token its own state, projected to the target's width, takes the place of the target's.
 
 Example: the target chose ``cat`` after ``the``. The first step reads (state at ``the``, ``cat``) and all rows up to
 ``the`` in the target's cache, and drafts ``sat``; the second reads (its own state, ``sat``) and the same rows.

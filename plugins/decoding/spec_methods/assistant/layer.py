@@ -56,7 +56,7 @@ class LastPair:
         return Pairs(self.rows.memory, self.count - 1, list(self.tokens), self.hidden, self.embeds)
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
-        """A drafted token behind the layers' own state, with the same rows and position."""
+        """A drafted token after the layers' own state, with the same rows and position."""
         return Pairs(self.rows.memory, self.count - 1, [token], hidden)
 
 

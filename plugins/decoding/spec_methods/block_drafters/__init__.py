@@ -4,6 +4,6 @@ Keys and values of committed positions are made from the target's hidden states 
 at once; a draft of any length costs one forward, for all sequences together.
 
 ``layers``: features of committed positions, and the forward of a block. ``sequential``: what a row gains from the token
-drafted before it. ``drafter``: the hooks. ``trees``: the likeliest paths through a block. ``dflash``, ``dspark``: the
+drafted before it. ``drafter``: the hooks. ``trees``: the most likely paths through a block. ``dflash``, ``dspark``: the
 methods.
 """

@@ -1,6 +1,6 @@
-"""DFlash2: a DFlash block with convolutions, from whose likeliest tokens a selector chooses one after the other.
+"""DFlash2: a DFlash block with convolutions, from whose most likely tokens a selector chooses one after the other.
 
-Around attention and feed-forward each row also reads the row before it; the selector scores the likeliest tokens of a
+Around attention and feed-forward each row also reads the row before it; the selector scores the most likely tokens of a
 row by the token chosen before.
 
 Example: after ``cat`` the second row allows ``on`` and ``down``; with ``sat`` chosen first, the selector prefers

@@ -218,7 +218,7 @@ def input_names(head: Any) -> tuple[str, ...]:
 
 
 def parts_of(head: Any) -> tuple[str, ...]:
-    """What a layer projects beside queries: values are the keys where the head has no matrix of theirs."""
+    """What a layer projects besides queries: values are the keys where the head has no matrix of theirs."""
     return ("k", "v") if head.own_values else ("k",)
 
 

@@ -158,9 +158,9 @@ def _confidence(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 class Selector(Independent):
-    """The likeliest tokens of a row, each with a score of its own by the token before and the row's state.
+    """The most likely tokens of a row, each with a score of its own by the token before and the row's state.
 
-    logit(b) + <successor[b], predecessor[a] * hidden state>, for the ``candidates`` likeliest b after a token a.
+    logit(b) + <successor[b], predecessor[a] * hidden state>, for the ``candidates`` most likely b after a token a.
     """
 
     sequential = True

@@ -1,4 +1,4 @@
-"""Trees over a block: the likeliest paths through its rows, best first (DDTree, 2604.12989).
+"""Trees over a block: the most likely paths through its rows, best first (DDTree, 2604.12989).
 
 One forward gives the rows of all depths, and a path's chance is the product of its tokens' chances in their rows. With
 a sequential part a row depends on the token before it, and is made for the tokens that the tree reaches.
@@ -20,7 +20,7 @@ ROWS = 8
 """Rows of logits that are made at once."""
 Path = tuple[int, ...]
 Candidates = list[tuple[int, float]]
-"""Tokens, the likeliest first, with their chances."""
+"""Tokens, the most likely first, with their chances."""
 
 
 @attrs.define(eq=False)
@@ -49,7 +49,7 @@ class BlockTree:
     _known: dict[Path, Candidates] = attrs.field(factory=dict, init=False)
 
     def draft(self) -> Draft | None:
-        """The likeliest paths, parents first; None where no token can follow."""
+        """The most likely paths, parents first; None where no token can follow."""
         nodes = grow_tree(self._children((), -1, 1.0), lambda n, at: self._children(n.path, at, n.chance), self.limits)
         return self.finish([n.token for n in nodes], [n.parent for n in nodes], confidences(nodes))
 
@@ -70,7 +70,7 @@ class BlockTree:
         return DraftLimits(**fields, trust=self.trust, chooser=chooser, rows=rows, shared=shared)
 
     def _children(self, path: Path, parent: int, chance: float) -> Iterator[BlockNode]:
-        """Likely tokens after a path. The likeliest first token is drafted in any case, since the forward is done."""
+        """Likely tokens after a path. The most likely first token is drafted in any case, since the forward is done."""
         for rank, (token, own) in enumerate(self._candidates(path)):
             after = chance * own
             if after >= self.limits.p_min or (rank == 0 and not path):

@@ -58,7 +58,7 @@ from spec_methods.draft_model.vocabulary import (
 )
 
 COMMITTED = BranchPoint()
-"""The place behind committed text."""
+"""The place after committed text."""
 P_MIN = 0.35
 """Default that holds if neither the user nor a controller sets one."""
 
@@ -105,7 +105,7 @@ class DraftModel:
         described = load(file, weights=False)
         return Compat(
             shares=True,
-            refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
+            refusals=[r for r in (self._other_state(described), self._refuse_vocabulary(target, described)) if r],
             drafts=self._drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -120,15 +120,17 @@ class DraftModel:
             return None
         return Refusal(f"{draft.info.name} has recurrent state, which cannot be truncated", "use a dense one")
 
-    def _other_words(self, target: Target, draft: Target) -> Refusal | None:
+    def _refuse_vocabulary(self, target: Target, draft: Target) -> Refusal | None:
         if same_words(target, draft):
             return None
-        silent = next((t.info.name for t in (target, draft) if t.tokenizer is None), None)
-        if self.translate and silent is None:
+        without_tokenizer = next((t.info.name for t in (target, draft) if t.tokenizer is None), None)
+        if self.translate and without_tokenizer is None:
             return None
-        detail = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
+        detail = f"{without_tokenizer} has no tokenizer"
+        if not without_tokenizer:
+            detail = difference(target.tokenizer, draft.tokenizer)
         hint = "use a draft model of the same family"
-        if not silent:
+        if not without_tokenizer:
             hint += f', or name it "{self._translating()}" to match tokens by their text'
         return Refusal(f"{draft.info.name} has a different vocabulary than {target.info.name}: {detail}", hint)
 

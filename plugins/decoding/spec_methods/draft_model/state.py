@@ -19,7 +19,7 @@ CHUNK = 512
 class DraftModelState:
     """A sequence in the draft model.
 
-    held: tokens whose rows are in its cache, drafted ones included, also those of methods that it extended. sure: how
+    held: tokens whose rows are in its cache, drafted ones included, also by methods that it extended. sure: how
     many of them are known to be the text of this step. estimate: its acceptance rate. reached: share of the drafts
     it extended that were accepted to their end. owner: the target's sequence with pictures that it holds, if any;
     prompt: the tokens of its prompt here.

@@ -2,8 +2,8 @@
 
 A layer reads pairs of a hidden state and the token after it. Missing pairs of committed text are evaluated together
 with the first drafted token, so k drafts cost k forwards of one block. Of several layers the first drafts the first
-token, the second the second behind the first one's states, and so on; the last one drafts all further tokens.
-With ``extend`` it goes on where another method's draft ends: the layer reads that draft's tokens behind its own states.
+token, the second the second after the first one's states, and so on; the last one drafts all further tokens.
+With ``extend`` it goes on where another method's draft ends: the layer reads that draft's tokens after its own states.
 
 Example: the target chose ``cat`` after ``the``. The first forward reads (hidden state at ``the``, ``cat``) and drafts
 ``sat``; the second reads (its own hidden state, ``sat``) and drafts ``on``.

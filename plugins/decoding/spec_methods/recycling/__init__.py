@@ -23,7 +23,7 @@ from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
 COMMITTED = BranchPoint()
-"""The place behind committed text."""
+"""The place after committed text."""
 P_MIN = 0.3
 """Default that holds if neither the user nor a controller sets one."""
 
@@ -57,7 +57,7 @@ class Recycling:
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
     )
     sample: Literal["auto", "greedy"] = attrs.field(
-        default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: always the likeliest"}
+        default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: the most likely"}
     )
     shared: bool = attrs.field(
         default=False,
@@ -134,7 +134,7 @@ class Recycling:
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
     def _order(self, step: DraftStep, seq: Sequence, place: BranchPoint) -> Order:
-        """place: where it begins; behind every leaf of another method's tree it draws with noise of its own."""
+        """place: where it begins; after every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance
         before, branch = len(place.path), place.branch

@@ -1,4 +1,4 @@
-"""Chooses which of the stored successors to draft: the tree of the likeliest paths."""
+"""Chooses which of the stored successors to draft: the tree of the most likely paths."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> O
 
 
 def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limits) -> list[Node]:
-    """The tree of the likeliest paths after ``last``, parents first, with a probability of at least ``p_min``.
+    """The tree of the most likely paths after ``last``, parents first, with a probability of at least ``p_min``.
 
     A token's children are distinct. Nothing follows a stop token.
     """

@@ -32,7 +32,7 @@ class Node(TreeNode):
 
 
 def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
-    """The tree of the likeliest paths, parents first, with a probability of at least ``p_min``.
+    """The tree of the most likely paths, parents first, with a probability of at least ``p_min``.
 
     match: the match at the end of committed text. Nothing follows a stop token.
     """
@@ -48,7 +48,7 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
 
 
 def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
-    """Draft of width 1, in less time than a tree: the likeliest token after each other."""
+    """Draft of width 1, in less time than a tree: the most likely token after each other."""
     nodes: list[Node] = []
     chance, longest = 1.0, automaton.match_max
     for depth in range(1, min(limits.depth, limits.nodes) + 1):

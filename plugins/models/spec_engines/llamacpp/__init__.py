@@ -61,7 +61,7 @@ def load(
     trees: bool = False,
     **others: Any,
 ) -> LlamaCppTarget:
-    """Load a model. options: see ``spec_core.load``; those of this project's kernels are refused.
+    """Load a model. options: see ``spec_core.load``; options of this project's kernels are refused.
 
     device: ``auto`` offloads all layers if the build can, ``cpu`` none. threads: 0 takes torch's number. trees: drafts
     may branch; then no rows are exact. Raises UsageError for a damaged file, a model that llama.cpp cannot load, trees

@@ -21,7 +21,7 @@ SNAPSHOTS = 16
 LEAVES = 64
 """Max leaves of a draft that branches: each path from the root to a leaf is a sequence to llama.cpp."""
 NODES = 256
-"""Cells beyond those of the context, for the tokens of a draft that branches: two may have one position."""
+"""Cells beyond the context's, for the tokens of a draft that branches: two may have one position."""
 ANY = -1
 """All sequences, to functions of llama.cpp that take one."""
 CACHES = {"auto": 1, "float32": 0, "float16": 1, "q8": 8}
@@ -191,7 +191,7 @@ class Context:
         return bool(api.llama_memory_seq_rm(self.memory, ANY if self.size.trees else 0, length, -1))
 
     def share(self, source: int, others: Iterable[int], start: int = 0) -> None:
-        """The rows of sequence ``source`` from position ``start`` on become those of others; none is copied."""
+        """The rows of sequence ``source`` from position ``start`` on become other sequences'; none is copied."""
         for other in others:
             api.llama_memory_seq_rm(self.memory, other, start, -1)
             api.llama_memory_seq_cp(self.memory, source, other, start, -1)

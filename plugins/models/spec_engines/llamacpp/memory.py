@@ -72,7 +72,7 @@ class LlamaCppRows:
         return join(pieces)
 
     def _places(self, count: int, paths: Paths | None) -> tuple[Sequence[int], Owners]:
-        """Positions of rows, and the sequences that they belong to: rows of text to those of all paths."""
+        """Positions of rows, and the sequences that they belong to: rows of text to the sequences of all paths."""
         if paths is None:
             return range(self.length, self.length + count), [range(self.paths)] * count if self.paths > 1 else None
         self._prepare(paths.count)

@@ -13,7 +13,7 @@ from spec_engines.llamacpp.binding import LEAVES
 
 @attrs.frozen
 class Paths:
-    """The paths of a draft. depths: of its tokens, 1 behind committed text. owners: of each token, the paths that hold
+    """The paths of a draft. depths: of its tokens, 1 after committed text. owners: of each token, the paths that hold
     it, by the number of their leaf. count: paths.
     """
 

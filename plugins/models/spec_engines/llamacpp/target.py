@@ -64,7 +64,7 @@ class LlamaCppTarget:
         )
 
     def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits and hidden states of one sequence. Hidden states are those of rows with logits: all of them then."""
+        """Logits and hidden states of one sequence. Hidden states are of rows with logits: all of them then."""
         memory: LlamaCppRows = part.seq.slot.state
         memory.cut(part.start)
         asked = {*needs.hidden, *((self.info.layers + 1,) if needs.final else ())}
@@ -78,7 +78,7 @@ class LlamaCppTarget:
     def _rows(
         self, part: Part, memory: LlamaCppRows, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
-        """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
+        """Logits of the rows that decide. everything: llama.cpp computes them for all rows."""
         end = part.first_draft_row + part.drafted
         count, pending = end - part.row, len(part.pending)
         before = 0 if needs.all_logits else pending - 1 if part.decides else count  # rows without logits

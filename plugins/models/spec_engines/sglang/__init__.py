@@ -41,7 +41,7 @@ ALGORITHM = "SPEC_CORE"
 VARIABLE = "SPEC_SGLANG"
 """The environment variable with the methods, as JSON: SGLang's processes inherit it."""
 DRAFT_MAX = 8
-"""Longest draft if nobody says; SGLang evaluates one row more for every request in every step."""
+"""Longest draft if none is set; SGLang evaluates one row more for every request in every step."""
 
 
 def check_installed() -> str:

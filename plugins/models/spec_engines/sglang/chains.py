@@ -1,7 +1,7 @@
 """Drafts of fixed width for requests of SGLang: what each committed, and the chain for its next step.
 
 Knows nothing of SGLang. Every request gets the same number of rows: the last committed token, the draft, and filler
-behind it, which SGLang may accept as it would a draft.
+after it, which SGLang may accept as it would a draft.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spec_core import Request
 from spec_engines.hosted.requests import Requests, Share
 
 FILLER = 0
-"""The token behind a draft that is shorter than the width."""
+"""The token after a draft that is shorter than the width."""
 
 
 @attrs.frozen(eq=False)
@@ -36,7 +36,7 @@ class Text:
 class Chains:
     """The running requests. width: rows of a request in a step.
 
-    known: how many tokens of each are known to the host. drafts: those of the last step.
+    known: how many tokens of each are known to the host. drafts: of the last step.
     """
 
     requests: Requests
@@ -103,7 +103,7 @@ class Chains:
 
 
 def _common(tokens: Sequence[int], draft: Sequence[int]) -> int:
-    """Number of first tokens that are those of a draft."""
+    """Number of first tokens that are a draft's."""
     return next(
         (i for i, (a, b) in enumerate(zip(tokens, draft, strict=False)) if a != b), min(len(tokens), len(draft))
     )

@@ -65,7 +65,7 @@ def load(
     compiled: bool = False,
     **others: Any,
 ) -> TransformersTarget:
-    """Load a model. options: see ``spec_core.load``; those of native kernels are refused.
+    """Load a model. options: see ``spec_core.load``; options of native kernels are refused.
 
     dtype: ``float64`` too. threads: 0 leaves torch's number. compiled: by torch.compile, for steps in which one
     sequence decodes. Raises UsageError for a directory without a model, an architecture that transformers does not

@@ -45,7 +45,7 @@ def recurs(layer: Any) -> bool:
 
 
 def stores_nothing(layer: Any) -> bool:
-    """Whether a layer of a fresh cache will never have rows: it reads those of another layer, or has no attention."""
+    """Whether a layer of a fresh cache will never have rows: it reads another layer's, or has no attention."""
     return not recurs(layer) and bool(getattr(layer, "is_initialized", False)) and layer.keys is None
 
 
@@ -55,7 +55,7 @@ def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
 
 @attrs.define(eq=False)
 class CopiedRows:
-    """Rows of a sequence for layers beside the target. memory: their cache, whose first ``count`` rows are there."""
+    """Rows of a sequence for further layers. memory: their cache, whose first ``count`` rows are there."""
 
     memory: Any = None
     count: int = 0
@@ -87,7 +87,7 @@ class TransformersRows:
                 DynamicLayer.crop(layer, -more)
 
     def compact(self, end: int, kept: Sequence[int]) -> None:
-        """Move the rows ``end`` + i of a kept path behind the first ``end`` rows."""
+        """Move the rows ``end`` + i of a kept path to the place after the first ``end`` rows."""
         for layer in self.cache.layers:
             if has_rows(layer):
                 rows = torch.tensor([end + i for i in kept], device=layer.keys.device)
@@ -121,7 +121,7 @@ class TransformersRows:
 class Shared(Cache):
     """The caches of several sequences as one batch. Each keeps its own rows; a layer reads them padded with zeros.
 
-    rows: how many new rows of the batch belong to each sequence; those behind them are padding.
+    rows: how many new rows of the batch belong to each sequence; the rows after them are padding.
     """
 
     def __init__(self, caches: Sequence[Any], rows: Sequence[int]) -> None:
@@ -131,7 +131,7 @@ class Shared(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """key_states, value_states: [B, H, n, D] of the new rows; returns those of all rows."""
+        """key_states, value_states: [B, H, n, D] of the new rows; returns all rows'."""
         held = [
             cache.update(key_states[i : i + 1, :, :n], value_states[i : i + 1, :, :n], layer_idx, *args, **kwargs)
             for i, (cache, n) in enumerate(zip(self.caches, self.rows, strict=True))

@@ -117,7 +117,7 @@ def _wanted_logits(base: int, count: int, needs: Needs) -> int | Tensor:
 
 
 def _decodes(span: Span) -> bool:
-    """Whether it is a step behind the prompt: one pending row and a draft."""
+    """Whether it is a step after the prompt: one pending row and a draft."""
     return span.part.decides and span.part.start > 1 and len(span.part.pending) == 1
 
 

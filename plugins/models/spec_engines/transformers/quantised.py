@@ -31,7 +31,7 @@ def check_library(config: Any, name: str) -> None:
         message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
             f"{name}: its weights are quantised with {quote(method)}, transformers cannot read them here: {message}",
-            hint=f"install the library for {quote(method)} beside transformers, or use a copy that is not quantised",
+            hint=f"install the library for {quote(method)}, or use a copy that is not quantised",
         ) from error
 
 

@@ -53,7 +53,7 @@ def _last_row(target: Target, tokens: list[int], draft: Draft | None) -> Tensor:
 
 
 def _last_rows(target: Target, texts: list[list[int]], draft: Draft | None) -> Tensor:
-    """[B or more, V] logits of the last token of each text, and of the drafts behind it."""
+    """[B or more, V] logits of the last token of each text, and of the drafts after it."""
     seqs = [open_sequence(target) for _ in texts]
     try:
         parts = [Part(seq, 0, text, decides=True, draft=draft) for seq, text in zip(seqs, texts, strict=True)]

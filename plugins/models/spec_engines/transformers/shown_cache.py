@@ -19,9 +19,9 @@ from spec_engines.transformers.cache_rows import CopiedRows, has_rows
 
 @attrs.define(eq=False)
 class ShownCache:
-    """See ``spec_core.contract.target_parts.CacheReader``: the heads are those of this project's description.
+    """See ``spec_core.contract.target_parts.CacheReader``: the heads are as in this project's description.
 
-    described: its reader, of a target with metadata only. executor: of layers beside the target. filler: writes rows
+    described: its reader, of a target with metadata only. executor: of further layers. filler: writes rows
     to caches of such layers, once there is a drafter.
     """
 
@@ -88,7 +88,7 @@ class ShownRows:
 
     @property
     def memory(self) -> Any:
-        """The rows in the form that layers beside the target read; copied when they are first asked for."""
+        """The rows in the form that further layers read; copied when they are first asked for."""
         return self.reader.fill(self.state, self.count)
 
     def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Counts of methods beside vLLM's own metrics: with PROMETHEUS_MULTIPROC_DIR its ``/metrics`` shows them too."""
+"""Counts of methods with vLLM's own metrics: with PROMETHEUS_MULTIPROC_DIR its ``/metrics`` shows them too."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
 
 
 def _deepstack_layers(raw: Mapping[str, Any], name: str, layers: int) -> int:
-    """Number of layers behind which rows of pictures are added. Raises UsageError for an impossible one."""
+    """Number of layers after which rows of pictures are added. Raises UsageError for an impossible one."""
     vision = raw.get("vision_config")
     indexes = vision.get("deepstack_visual_indexes", []) if isinstance(vision, dict) else []
     if not isinstance(indexes, list) or len(indexes) > min(layers, ADDED_MAX):

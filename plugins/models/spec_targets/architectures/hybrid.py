@@ -71,7 +71,7 @@ QWEN35_NAMES: dict[str, Name] = {
 
 
 def from_gguf(keys: Keys, tiled: bool, **more: Any) -> Config:
-    """tiled: the file has value heads in the order in which key heads take turns, as those of Qwen3.5 have."""
+    """tiled: the file has value heads in the order in which key heads take turns, as Qwen3.5's have."""
     return keys.decoder(delta=_delta(keys, tiled), recurrent=_recurrent(keys, keys.layers()), **more)
 
 

@@ -131,10 +131,10 @@ def from_hf(json: ConfigJson) -> Config:
     letters = _letters(json, "hybrid_override_pattern", "layers_block_type")
     json = ConfigJson({**json.raw, "num_hidden_layers": len(letters)}, json.arch, json.kind, json.where)
     nextn = json.integer("num_nextn_predict_layers", 0)
-    behind = "".join(_letters(json, "mtp_hybrid_override_pattern", "mtp_layers_block_type", "*E")) if nextn else "*E"
-    if behind != "*E":
+    pattern = "".join(_letters(json, "mtp_hybrid_override_pattern", "mtp_layers_block_type", "*E")) if nextn else "*E"
+    if pattern != "*E":
         raise UsageError(
-            f"{json.where}: config.json has mtp_hybrid_override_pattern = {behind[:60]!r}",
+            f"{json.where}: config.json has mtp_hybrid_override_pattern = {pattern[:60]!r}",
             hint="'*E', attention and experts, is supported",
         )
     has_experts = EXPERTS in letters or nextn > 0

@@ -1,6 +1,6 @@
 """The text part of Qwen3-VL: a Qwen3 whose positions have three axes, and that gets rows of pictures a second time.
 
-After a picture the text goes on behind its longer side, so a row's position is not its number.
+After a picture the text goes on after its longer side, so a row's position is not its number.
 """
 
 from __future__ import annotations

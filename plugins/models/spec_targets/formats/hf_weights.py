@@ -103,7 +103,7 @@ class HfWeights:
         return [], where
 
     def _stored_parts(self, name: str) -> list[StoredTensor | Mxfp4]:
-        """One tensor, or those of all experts, if all exist with the same shape."""
+        """One tensor, or all experts', if all exist with the same shape."""
         if EXPERT not in name:
             return [self.tensors[name]] if name in self.tensors else []
         count = self.config.experts.count if self.config.experts else 0

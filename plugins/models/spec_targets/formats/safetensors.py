@@ -144,5 +144,5 @@ def open_directory(directory: str | Path) -> dict[str, StoredTensor]:
 
 def _inside(directory: Path, name: str) -> Path:
     if Path(name).name != name or not name.endswith(".safetensors"):
-        raise damage_error(directory / INDEX, f"names the shard {name[:80]!r}, which does not exist beside it")
+        raise damage_error(directory / INDEX, f"names the shard {name[:80]!r}, which does not exist in its folder")
     return directory / name

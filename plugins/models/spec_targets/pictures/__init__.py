@@ -1,1 +1,1 @@
-"""Pictures in prompts of Hugging Face directories: the towers, projectors and processors are those of transformers."""
+"""Pictures in prompts of Hugging Face directories: the towers, projectors and processors are transformers'."""

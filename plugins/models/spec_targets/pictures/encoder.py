@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("transformers", "PIL")
 KEPT = 64
-"""Pictures whose rows are kept: every turn of a chat brings those of the turns before."""
+"""Pictures whose rows are kept: every turn of a chat brings the pictures of the turns before."""
 KEPT_BYTES = 128 << 20
 """Bytes of rows that are kept."""
 PIXEL_BYTES = 64
@@ -139,7 +139,7 @@ class HfImageEncoder:
         budget.take_rows(len(picture.rows) - known)
         if (width := picture.rows.shape[1]) != self.width:
             raise UsageError(
-                f"{self.directory.name}: rows of pictures have {width} numbers, those of tokens {self.width}",
+                f"{self.directory.name}: rows of pictures have {width} numbers, rows of tokens {self.width}",
                 hint="its config and its tensors do not belong together; get the model again",
             )
         return SeenPicture(text, picture.rows, picture.added, grid_of(inputs, len(picture.rows)))
@@ -224,7 +224,7 @@ def runs(places: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def grid_positions(tokens: list[int], grids: list[tuple[int, int]]) -> Tensor:
-    """[3, tokens] int64: time, height and width of every row; text goes on behind a picture's longer side."""
+    """[3, tokens] int64: time, height and width of every row; text goes on after a picture's longer side."""
     pieces: list[Tensor] = []
     at, place = 0, 0
     pictures = iter(grids)

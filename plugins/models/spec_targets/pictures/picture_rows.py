@@ -1,4 +1,4 @@
-"""What rows of pictures have beside their embeddings: positions on several axes, and rows that layers add to them."""
+"""What rows of pictures have besides their embeddings: positions on several axes, and rows that layers add to them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 class Processor(Protocol):
-    """place: the word of a picture in a prompt. standing: what is written for a picture where nobody wrote a place."""
+    """place: the word of a picture in a prompt. standing: what is written for a picture without a place."""
 
     @property
     def place(self) -> str: ...

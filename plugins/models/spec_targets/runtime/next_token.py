@@ -1,4 +1,4 @@
-"""The blocks behind the trunk, as parts of a target: every one predicts one token further."""
+"""The blocks after the trunk, as parts of a target: every one predicts one token further."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NextnLayer:
 
     @classmethod
     def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int, depth: int = 0) -> NextnLayer:
-        """A layer of a file and the ones behind it that the file has, each with the first fault in its tensors."""
+        """A layer of a file and the ones after it that the file has, each with the first fault in its tensors."""
         problem, names = None, {}
         try:
             names = nextn(config, weights, depth)
@@ -61,7 +61,7 @@ class NextnLayer:
         return self.config.nextn_norms
 
     def with_last_norm(self, norm: str) -> NextnLayer:
-        """The layer, and those behind it, with one of ``last_norms``."""
+        """The layer, and the layers after it, with one of ``last_norms``."""
         norms = (norm, *(other for other in self.last_norms if other != norm))
         deeper = self.deeper and self.deeper.with_last_norm(norm)
         return attrs.evolve(self, config=attrs.evolve(self.config, nextn_norms=norms), deeper=deeper)

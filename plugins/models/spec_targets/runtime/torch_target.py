@@ -62,7 +62,7 @@ from spec_targets.runtime.slot_memory import (
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
-"""Rows that a new slot's cache has beyond those of the prompt."""
+"""Rows that a new slot's cache has beyond the prompt's."""
 
 
 @attrs.define(eq=False)
@@ -74,7 +74,7 @@ class TorchTarget:
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
     and at the last token. A slot's prefix can be reused from them, and at most ``every`` of its tokens are evaluated
-    again, including those of a last draft that was kept but not evaluated into the state.
+    again, also of a last draft that was kept but not evaluated into the state.
     rewind: positions before its end at which a text with windows can go on, and before the end of its prompt.
     """
 

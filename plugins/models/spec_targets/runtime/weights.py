@@ -116,7 +116,7 @@ def nextn(config: Config, weights: Weights, depth: int = 0) -> dict[str, Shape]:
 
 def _is_spare(name: str, config: Config) -> bool:
     """Whether a trunk does not need this tensor: further blocks, scales of activations that stay floats, and keys and
-    values of blocks that read those of others."""
+    values of blocks that read other blocks'."""
     block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name)
     if block is None:
         return name.endswith(".input_scale")

@@ -161,7 +161,7 @@ class Tokenizer:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], expand: Callable[[str], str] = str, **keywords: Any
     ) -> list[int]:
-        """Token ids of rendered messages, without a bos token beside the template's own: its control tokens are parsed,
+        """Token ids of rendered messages, without a bos token but the template's own: its control tokens are parsed,
         and names of control tokens in the messages are text.
 
         expand: changes the parts of the prompt with the template's control tokens, in their order.

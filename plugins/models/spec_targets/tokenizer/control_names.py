@@ -1,7 +1,7 @@
 """Names of control tokens in the texts of a conversation: there they are text, and only the template's are tokens.
 
 Each name in a user's text is put between two marks before the template is rendered, so that both kinds can be told
-apart in the prompt. The marks are random digits, which templates pass on as they are and nobody can guess. As
+apart in the prompt. The marks are random digits, which templates pass on as they are and a stranger cannot guess. As
 transformers' ``sanitize_control_tokens`` does; a text without names of control tokens is not touched.
 """
 

@@ -75,7 +75,7 @@ def from_gguf(
     ends: frozenset[int] = frozenset(),
     flags: Flags | None = None,
 ) -> Tokenizer:
-    """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
+    """The tokenizer of a model. ends: ids that end a text in addition to the metadata's. flags: matching of the
     declared tokens; None if none are declared, as in GGUF. The merges are built when a text is encoded first.
     Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)

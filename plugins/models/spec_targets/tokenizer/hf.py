@@ -1,4 +1,4 @@
-"""A tokenizer from a Hugging Face directory: tokenizer.json, and special ids from the files beside it."""
+"""A tokenizer from a Hugging Face directory: tokenizer.json, and special ids from the other files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_ids(size: int, bytes_of_file: int, where: str) -> None:
 
 
 def _leave_texts_whole(backend: Backend) -> None:
-    """Ids are those of the text: none cut off, none for padding, none added by a template."""
+    """Ids are of the text: none cut off, none for padding, none added by a template."""
     backend.no_truncation()
     backend.no_padding()
     backend.post_processor = None

@@ -1,4 +1,4 @@
-"""Splitting of text before merging in byte-level vocabularies: the regular expressions behind ``tokenizer.ggml.pre``.
+"""Splitting of text before merging in byte-level vocabularies: the regular expressions of ``tokenizer.ggml.pre``.
 
 A list means: split by the first pattern, then every piece by the next; text without a match stays one piece.
 """

@@ -144,7 +144,7 @@ def _check(path: Path, trainer: Message, normaliser: Message, count: int) -> Non
 
 
 def _add_tokens(path: Path, pieces: dict[str, Any], settings: dict[str, Any]) -> Flags | None:
-    """Add the tokens that the files beside the model declare, with their kinds; returns how they match.
+    """Add the tokens that the other files of the model declare, with their kinds; returns how they match.
 
     None if only their names are declared, in added_tokens.json.
     """
@@ -164,7 +164,7 @@ def _add_tokens(path: Path, pieces: dict[str, Any], settings: dict[str, Any]) ->
 
 
 def _declared_tokens(path: Path, settings: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], Path]:
-    """Declared tokens by id, and the file that declares them: tokenizer_config.json, or added_tokens.json beside older
+    """Declared tokens by id, and the file that declares them: tokenizer_config.json, or added_tokens.json of older
     models, whose special ones are in special_tokens_map.json.
     """
     added, where = settings.get("added_tokens_decoder"), path.with_name("tokenizer_config.json")

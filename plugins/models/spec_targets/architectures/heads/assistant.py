@@ -1,7 +1,7 @@
 """Gemma 4's assistants: a small decoder whose attention reads the target's keys and values, and stores none.
 
 It reads [the embedding of the last token in the target's table | the target's last state], and gives a state of the
-target's width in return, which stands in the place of the target's behind a drafted token. All drafted tokens share
+target's width in return, which stands in the place of the target's after a drafted token. All drafted tokens share
 one position.
 """
 
@@ -36,7 +36,7 @@ from spec_targets.formats.gguf import GgufFile
 from spec_targets.formats.hf_weights import HfWeights
 
 ORDER = "masked_embedding.token_ordering"
-"""Tensor of directories: tokens, those of one cluster side by side."""
+"""Tensor of directories: tokens, a cluster's side by side."""
 CLUSTERS_MAX = 64
 """Clusters of a row that are read at most."""
 

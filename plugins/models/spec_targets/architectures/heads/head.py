@@ -37,9 +37,9 @@ class Head:
     partial: share of an attention head that rotates as the file states it, which no known training reads.
     vocab: tokens of the target, 0: not known. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the
     target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these are
-    in the file; otherwise those of the target are used. tied: its own embedding is its output matrix.
+    in the file; otherwise the target's are used. tied: its own embedding is its output matrix.
     ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
-    defines that. paper: without ids, those of the method's paper are read. last: it reads the state after the final
+    defines that. paper: without ids, the method's paper says which are read. last: it reads the state after the final
     norm alone. normed: the state after the last block is that one too, where it is read among others.
     repairs: what the reader ignored or corrected, in words.
     norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
@@ -280,7 +280,7 @@ class Head:
         if self.width == target.width or not lacking:
             return None
         fact = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
-        return f"{fact} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
+        return f"{fact} of its own; {target.name}'s have width {target.width}", "get a file that holds them"
 
     def _other_layers(self, target: Any, reading: str) -> Problem | None:
         return resolve_layers(self, target, reading)

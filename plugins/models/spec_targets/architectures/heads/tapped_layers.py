@@ -52,7 +52,7 @@ def _auto(head: Any, both: dict[str, tuple[int, ...]], layers: int) -> tuple[str
         return other, f"layer ids read as {other}: as {stated} they fit no model of {layers} layers"
     paper = (2, layers // 2, layers - 3)
     if both[stated] != paper and both[other] == paper:
-        return other, f"layer ids read as {other}: so they are those of the paper"
+        return other, f"layer ids read as {other}: so they are the paper's"
     return stated, None
 
 
