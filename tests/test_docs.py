@@ -180,15 +180,11 @@ LISTS = {*GENERATED, "api.md", "promises.md"} - {"add-an-architecture.md"}
 """Pages from docstrings, tables and metadata, which are looked up and not read."""
 
 
-def is_of_engines(page):
-    return page.startswith("docs/engines")
-
-
 def test_pages_can_be_read_in_a_few_minutes_and_all_in_an_afternoon():
     """A page says one thing; measured figures are in files of results."""
     counts = {name(page): len(page.read_text("utf-8").split()) for page in PAGES}
 
-    assert [page for page, words in counts.items() if words > WORDS_OF_A_PAGE and not is_of_engines(page)] == []
+    assert [page for page, words in counts.items() if words > WORDS_OF_A_PAGE] == []
     written = [page for page in counts if page.startswith("docs/") and page.removeprefix("docs/") not in LISTS]
     assert sum(counts[page] for page in written) <= WORDS_OF_PAGES
 

@@ -255,6 +255,7 @@ class Program(Values):
         """Keys and values, and the queries that the same product has computed before them."""
         if op.v is None:
             latents = as_heads(self._values.pop(op.k), op.shape.dim)
+            assert isinstance(latents, PendingHeads), "they are joined as parts of a product"
             self._heads(latents.parts, None, latents, None, None, op.layer)
             return
         keys, values = (as_heads(self._values.pop(name), op.shape.dim) for name in (op.k, op.v))

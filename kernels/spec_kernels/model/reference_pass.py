@@ -193,7 +193,7 @@ class Pass:
         return torch.cat(out)
 
     def _seen_positions(self, op: ops.Attend, s: SequenceRows, rows: range, ends: range) -> Tensor | None:
-        """The positions that rows of a sequence attend to; None: all up to their own. ends: behind each row's own."""
+        """The positions that rows of a sequence attend to; None: all up to their own. ends: after each row's own."""
         if op.pools is None or not rows:
             return None
         pools = self[op.pools][s.first + rows.start : s.first + rows.stop]

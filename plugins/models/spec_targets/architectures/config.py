@@ -171,7 +171,7 @@ class Config:
         return sum(j in self.recurrent if i in self.recurrent else self.attends(j) for j in range(owner))
 
     def index_layer(self, i: int) -> int:
-        """The layer of block i's index in the cache, after those of attention."""
+        """The layer of block i's index in the cache, after the layers of attention."""
         return sum(map(self.attends, range(self.layers))) + sum(j < i for j in self.indexing)
 
     def limits_of(self, i: int) -> tuple[float, float]:
