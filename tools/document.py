@@ -111,7 +111,7 @@ PAGES = {
     "plugins.md": plugins,
     "results-file.md": results_file,
     "engines.md": engines,
-    **{f"engines/{name}.md": partial(page_of, name) for name in ("transformers", "llamacpp", "vllm", "sglang")},
+    **{f"engines/{name}.md": partial(page_of, name) for name in ("transformers", "llamacpp", "vllm", "vllm-measured", "sglang")},
     "drafters.md": drafters,
     "add-an-architecture.md": architectures,
     "notebook.ipynb": notebook,
