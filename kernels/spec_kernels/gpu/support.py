@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -18,30 +20,50 @@ SUMS_BYTES = 512 << 20
 """Max memory for the results of pieces of attention."""
 
 
+LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
+    (
+        lambda op: isinstance(op, ops.StreamWeights | ops.StreamSum | ops.StreamMix),
+        "hyper-connections, which mix several residual streams, have no GPU kernel",
+    ),
+    (
+        lambda op: isinstance(op, ops.SparseIndex) or (isinstance(op, ops.Attend) and op.pools is not None),
+        "a sparse index has no GPU kernel",
+    ),
+    (
+        lambda op: isinstance(op, ops.GLU | ops.Mixture) and op.limit,
+        "gated units with a limit have no GPU kernel",
+    ),
+    (
+        lambda op: isinstance(op, ops.Delta) and op.floor,
+        "gated delta nets with a lowest decay have no GPU kernel",
+    ),
+    (
+        lambda op: isinstance(op, ops.Attend) and op.anchored,
+        "windows that end at the first row of a block have no GPU kernel",
+    ),
+    (lambda op: isinstance(op, ops.Norm) and op.centred, "norms of centred rows have no GPU kernel"),
+    (lambda op: isinstance(op, ops.AddRows), "rows that are added after a layer have no GPU kernel"),
+    (
+        lambda op: isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid,
+        "experts with sigmoid scores and factors have no GPU kernel",
+    ),
+)
+"""Operations without a kernel, and what is said of them."""
+
+
 def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
-    for op in model.ops:
-        if isinstance(op, ops.StreamWeights | ops.StreamSum | ops.StreamMix):
-            return "hyper-connections, which mix several residual streams, have no GPU kernel"
-        if isinstance(op, ops.SparseIndex) or (isinstance(op, ops.Attend) and op.pools is not None):
-            return "a sparse index has no GPU kernel"
-        if isinstance(op, ops.GLU | ops.Mixture) and op.limit:
-            return "gated units with a limit have no GPU kernel"
-        if isinstance(op, ops.Delta) and op.floor:
-            return "gated delta nets with a lowest decay have no GPU kernel"
-        if isinstance(op, ops.Attend) and (tile := tile_of(op.shape, dtype))[1] > (most := tile[0]):
-            return f"{op.shape.group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
-        if isinstance(op, ops.Attend) and op.anchored:
-            return "windows that end at the first row of a block have no GPU kernel"
-        if isinstance(op, ops.Norm) and op.centred:
-            return "norms of centred rows have no GPU kernel"
-        if isinstance(op, ops.AddRows):
-            return "rows that are added behind a layer have no GPU kernel"
-        if isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid:
-            return "experts with sigmoid scores and factors have no GPU kernel"
-    return None
+    return next((words for op in model.ops if (words := _operation_misfit(op, dtype))), None)
+
+
+def _operation_misfit(op: ops.Op, dtype: torch.dtype) -> str | None:
+    if isinstance(op, ops.Attend):
+        most, group = tile_of(op.shape, dtype)
+        if group > most:
+            return f"{group} query heads share a key head of {op.shape.dim}, GPU kernels run at most {most}"
+    return next((words for lacks, words in LACKING if lacks(op)), None)
 
 
 def describe_steps() -> str:
