@@ -29,7 +29,8 @@ static uint64_t elements(table t, draws *d) {
     int rows = between(d, 1, 4), width = between(d, 1, 200);
     size_t size = (size_t)(rows * width), stride = (size_t)width;
     float *x = odd_numbers(d, size, 30), *y = odd_numbers(d, size, 30), *scale = numbers(d, 4, 1), *out = result(size);
-    t->glu(between(d, 0, 2), x, stride, y, stride, rows, width, out, stride);
+    int glu = between(d, 0, 2);
+    t->glu(glu, toss(d) ? 3.0f : 0, x, stride, y, stride, rows, width, out, stride);
     uint64_t hash = hash_floats(HASH, out, size);
     int functions[] = {SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_IDENTITY};
     t->gate(functions[between(d, 0, 3)], out, stride, y, stride, rows, width, toss(d) ? 1 : width);
@@ -88,7 +89,8 @@ static uint64_t laying(table t, draws *d) {
     if (toss(d)) add = NULL;
     t->lay_down(y, tiles, rows, bias, add, width, out, width);
     uint64_t hash = hash_floats(HASH, out, size);
-    t->lay_pairs(between(d, 0, 2), y, pairs, rows, out, width);
+    int glu = between(d, 0, 2);
+    t->lay_pairs(glu, toss(d) ? 3.0f : 0, y, pairs, rows, out, width);
     return hash_floats(hash, out, size);
 }
 
@@ -146,7 +148,11 @@ static uint64_t attention(table t, draws *d) {
                         (size_t)out_width,
                         toss(d) ? 5.0f : 0,
                         toss(d) ? numbers(d, (size_t)heads, 2) : NULL,
-                        toss(d)};
+                        toss(d),
+                        NULL,
+                        0,
+                        0,
+                        0};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
     uint64_t hash = hash_floats(HASH, out, (size_t)(rows * out_width));
@@ -170,7 +176,8 @@ static uint64_t recurrence(table t, draws *d) {
     for (int h = 0; h < heads; h++) key_of[h] = h % keys;
     for (size_t i = 0; i < n * gw; i++) g[i] = g[i] > 0 ? -g[i] : g[i];
     float *rates = result(n * (gw + (size_t)heads));
-    t->decay(alpha, gw, alpha, gw, rate, rate, rows, (int)gw, heads, rates, rates + gw, gw + (size_t)heads);
+    float floor = toss(d) ? -5.0f : 0;
+    t->decay(alpha, gw, alpha, gw, rate, rate, floor, rows, (int)gw, heads, rates, rates + gw, gw + (size_t)heads);
     hash = hash_floats(hash, rates, n * (gw + (size_t)heads));
     for (size_t i = 0; i < n * (size_t)heads; i++) beta[i] = 0.5f;
     spec_delta a = {keys,          heads, dk,       dv, g_width, q,        k,      v,       g,      beta, kw,   gw,
