@@ -105,13 +105,14 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
+ENGINE_PAGES = ("transformers", "llamacpp", "vllm", "vllm-measured", "sglang")
 PAGES = {
     "hooks.md": hooks,
     "settings.md": settings,
     "plugins.md": plugins,
     "results-file.md": results_file,
     "engines.md": engines,
-    **{f"engines/{name}.md": partial(page_of, name) for name in ("transformers", "llamacpp", "vllm", "vllm-measured", "sglang")},
+    **{f"engines/{name}.md": partial(page_of, name) for name in ENGINE_PAGES},
     "drafters.md": drafters,
     "add-an-architecture.md": architectures,
     "notebook.ipynb": notebook,

@@ -10,12 +10,12 @@ INTRODUCTION = """# Published drafters
 
 Drafters that are published for a target, with the method that reads them and the address where the pair was named.
 `spec get DRAFTER` fetches one, `--method best` finds what was fetched.
-A row says that the drafter was published, not that it was tried here: sizes and licences are those of its page, and
+A row says that the drafter was published, not that it was tried here: sizes and licences are from its page, and
 `unknown` where the page that was read does not name them; `not measured` means that no speedup was measured here.
-A method accepts a drafter only if its shapes are those of the target.
+A method accepts a drafter only if its shapes are the target's.
 
 The dialect is that of the trainer, and [`spec doctor`](doctor.md) shows that of a file.
-`read as golden`: drafts of such a file equal those of its trainer's code; `read, no golden`: there was no such code to
+`read as golden`: drafts of such a file equal its trainer's code's; `read, no golden`: there was no such code to
 compare with."""
 GOLDEN = {
     ("eagle3", name)

@@ -177,6 +177,6 @@ def test_the_launcher_takes_the_runner_that_it_is_told(monkeypatch, no_weights):
 
 
 def test_cached_prefixes_are_refused_for_methods_that_read_every_row(proposer):
-    with pytest.raises(UsageError, match="vLLM does not compute those of cached prefixes"):
+    with pytest.raises(UsageError, match="vLLM does not compute them for cached prefixes"):
         proposer(fake_vllm.Tapped, "eagle3=zoo:pico-eagle3", caching=True)
     assert proposer(fake_vllm.Tapped, "ngram", caching=True)

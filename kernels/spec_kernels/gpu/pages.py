@@ -115,7 +115,7 @@ class Pool:
         return PagedCache(self, line, positions)
 
     def take(self, count: int) -> list[Tensor]:
-        """Pages that nobody uses, of any content."""
+        """Free pages, of any content."""
         with device_lock(self.device):
             missing = count - len(self.free_pages)
             if missing > 0:

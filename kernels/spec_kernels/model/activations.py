@@ -35,7 +35,7 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def glu(act: Activation, gate: Tensor, up: Tensor, limit: float = 0.0) -> Tensor:
-    """act(gate) · up; the formulas are those of ``Activation``. limit: see ``GLU``."""
+    """act(gate) · up; the formulas are in ``Activation``. limit: see ``GLU``."""
     if limit:
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     if act == "gelu":

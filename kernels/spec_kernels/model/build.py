@@ -1,6 +1,6 @@
 """The pieces from which the operations of a model are put together.
 
-Names and values of tensors are those of GGUF. This file alone selects rows of stored matrices: queries without their
+Tensors have GGUF's names and values. This file alone selects rows of stored matrices: queries without their
 gate, and dimensions of a head in the order in which its halves rotate together.
 """
 
@@ -257,7 +257,7 @@ class Builder:
     ) -> Iterator[Op]:
         """x + down(act(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that.
 
-        fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``. x: the
+        fused: ``ffn_up`` holds the rows of gate and then of up. residual: False: the result is ``h``. x: the
         input, where it is not ``h``. gated: False: ``up`` takes the place of ``gate``. limit: see ``GLU``.
         """
         width = self.shape.width

@@ -441,7 +441,7 @@ class Clusters:
 class Pick:
     """out = the rows of x that are requested for this heading; all others are dropped from here on.
 
-    ``final`` rows: states after the last norm are requested; ``logits`` rows: those of them with logits.
+    ``final`` rows: states after the last norm are requested; ``logits`` rows: the ones among them with logits.
     """
 
     x: str

@@ -41,7 +41,7 @@ ENGINE = Engine(
         "test_draft_rows_are_void_after_another_forward": "the engine keeps no rows of drafts",
         "test_probe_rows_are_evaluated_and_not_kept": "the engine evaluates committed tokens and drafts alone",
         "test_the_next_token_layer_rotates_its_heads": "most models have no layer that predicts one token further",
-        "test_the_layer_executor_has_the_weights_of_the_target": "further layers run beside it",
+        "test_the_layer_executor_has_the_weights_of_the_target": "this project runs further layers",
         "test_the_cache_reader_shows_the_rows_of_the_text": "its cache belongs to the engine",
         "test_training_texts_are_texts": "no texts belong to a model",
     },

@@ -22,7 +22,7 @@ ENGINE = Engine(
     scheme="vLLM",
     extra="vllm",
     models="directories that vLLM loads, of architectures that transformers knows too",
-    devices="those of vLLM; tried: its CPU build, on both model runners",
+    devices="vLLM's; tried: its CPU build, on both model runners",
     logits="yes",
     hidden="between blocks if the model has vLLM's interface for EAGLE-3, and after the final norm",
     trees="no",
@@ -45,7 +45,7 @@ FIRST_METHOD = "custom_class"
 SECOND_METHOD = "ngram_gpu"
 """vLLM's method whose drafter the worker replaces on the second runner: it asks for no file, and takes any draft."""
 DRAFT_MAX = 8
-"""Longest draft, which vLLM calls num_speculative_tokens, if nobody says."""
+"""Longest draft, which vLLM calls num_speculative_tokens, if the options do not say."""
 PROPOSER = "spec_engines.vllm.proposer.Proposer"
 WORKER = "spec_engines.vllm.worker.Worker"
 

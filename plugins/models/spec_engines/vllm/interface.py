@@ -1,4 +1,4 @@
-"""What this project knows of vLLM's insides beside its runners, of the versions in ``spec_engines.vllm.KNOWN``.
+"""What this project knows of vLLM's insides apart from its runners, of the versions in ``spec_engines.vllm.KNOWN``.
 
 ``first`` and ``second`` know one runner each.
 """
@@ -67,7 +67,7 @@ def check_runner(config: Any) -> None:
 
 
 def check_second(config: Any) -> None:
-    """Refuse what the second runner's sampler would do beside this project. Raises UsageError."""
+    """Refuse what the second runner's sampler would do in addition to this project. Raises UsageError."""
     if config.watermark_config is not None:
         raise UsageError(
             "a watermark is configured; methods of spec-core were not tried with watermarks",
@@ -91,7 +91,7 @@ def check_rows(config: Any, needs: Needs) -> None:
     """Refuse cached prefixes where plugins read every row of a prompt. Raises UsageError."""
     if config.cache_config.enable_prefix_caching and (needs.hidden or needs.final):
         raise UsageError(
-            "a method reads hidden states of every token of a prompt; vLLM does not compute those of cached prefixes",
+            "a method reads hidden states of every token of a prompt; vLLM does not compute them for cached prefixes",
             hint="set enable_prefix_caching=False",
         )
 

@@ -158,7 +158,7 @@ class Speculator(Drafter, BaseSpeculator):
         drop_filler(batch, verdict, [self._checked_count(batch, i) for i in range(batch.num_reqs)])
 
     def _checked_count(self, batch: Any, i: int) -> int:
-        """How many tokens of its draft a request evaluated; vLLM may evaluate fewer, or filler behind them."""
+        """How many tokens of its draft a request evaluated; vLLM may evaluate fewer, or filler after them."""
         return min(draft_rows(batch, i), len(self.drafts.get(batch.req_ids[i], ())))
 
     def _choose(self, logits: Tensor, batch: Any, verdict: Any) -> None:
@@ -197,7 +197,7 @@ class Speculator(Drafter, BaseSpeculator):
     ) -> Tensor:
         """Drafts [requests, width] for the next step, int64, with filler after them.
 
-        last_hidden_states: [rows, D]. aux_hidden_states: those of the layers that ``attach`` asked for.
+        last_hidden_states: [rows, D]. aux_hidden_states: of the layers that ``attach`` asked for.
         """
         drafts: dict[str, list[int]] = {}
         self.keys = list(input_batch.req_ids)

@@ -54,5 +54,5 @@ class Worker(interface.platform_worker()):  # type: ignore[misc]
         return super().execute_model(scheduler_output)
 
     def spec_report(self) -> dict[str, Any]:
-        """Statistics of the methods, for ``LLM.collective_rpc("spec_report")``; those of rank 0 count."""
+        """Statistics of the methods, for ``LLM.collective_rpc("spec_report")``; rank 0's count."""
         return self.drafter.report()

@@ -2,7 +2,7 @@
 
 Blocks with a window have heads of their own size. Values are the keys where a block without a window has no projection
 of values. The last blocks of small models read keys and values of earlier ones; of large models blocks have experts
-beside a dense layer. The stream of a block is scaled by one number at its end.
+in addition to a dense layer. The stream of a block is scaled by one number at its end.
 """
 
 from __future__ import annotations

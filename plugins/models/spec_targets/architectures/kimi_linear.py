@@ -1,6 +1,6 @@
 """Kimi Linear: most blocks are delta nets with a decay of every channel (KDA), the others have latent attention (MLA).
 
-Nothing rotates. Experts are chosen by sigmoid scores, beside a shared one; the first block is dense.
+Nothing rotates. Experts are chosen by sigmoid scores, in addition to a shared one; the first block is dense.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Probe:
         rows = [
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),
-            ("beside other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
+            ("with other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
             ("in one forward with the rows before it", self._together()[-1:]),
         ]
         if self.pool is None:  # recurrent states of blocks of prompt positions are computed together

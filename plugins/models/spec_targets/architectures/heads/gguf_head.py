@@ -77,7 +77,7 @@ def from_gguf(file: GgufFile) -> HeadCheckpoint:
 
 
 def _config(file: GgufFile, keys: Keys) -> Config:
-    """Sizes, checked like those of any decoder."""
+    """Sizes, checked as in any decoder."""
     width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
     head = keys.get("attention.key_length", width // max(1, heads), int)
     return Config(
@@ -114,7 +114,7 @@ def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
-    """Tokens of the target: stated, those of the tokenizer in the file, or rows of a tensor; 0: not known."""
+    """Tokens of the target: stated, in the tokenizer of the file, or rows of a tensor; 0: not known."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     rows = (file.tensors.get(name) for name in ("token_embd.weight", "markov_w1.weight"))
     stored = next((tensor.shape[0] for tensor in rows if tensor is not None and len(tensor.shape) == 2), 0)
@@ -209,7 +209,7 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
 
 
 def _layer_facts(keys: Keys) -> dict[str, Any]:
-    """Fields of layers that are not those of Qwen3. Raises UsageError for an unknown activation or factor."""
+    """Fields of layers that are not Qwen3's. Raises UsageError for an unknown activation or factor."""
     act = keys.get("hidden_activation", "silu", str)
     scales = {name: keys.number(key, default) for name, key, default in SCALES}
     if act not in ACTIVATIONS or not all(0 <= scale < math.inf for scale in scales.values()):
@@ -227,7 +227,7 @@ def _layer_facts(keys: Keys) -> dict[str, Any]:
 
 
 SCALES = (("embed_scale", "embedding_scale", 1.0), ("scale", "attention.scale", 0.0))
-"""Factors of embeddings and of scores: our names, those of files, and their defaults."""
+"""Factors of embeddings and of scores: our names, files' names, and their defaults."""
 OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 """Sizes of convolutions and selector, as files state them."""
 
