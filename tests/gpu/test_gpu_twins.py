@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.block_conv import convolve_block
-from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
+from spec_kernels.gpu.clusters import BestClusters, find_best_clusters, mask_clusters
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
@@ -298,14 +298,14 @@ def test_columns_of_the_best_clusters(count, used, width):
     scores = torch.randn(5, count, device=DEVICE).mul(4).round()
     scores[1, ::2], scores[2], scores[3, 1:] = NAN, 1.0, float("-inf")
     values, out = randn(8, count * width), torch.full((5, count * width), NAN, device=DEVICE)
-    shape = 5, tile_count(scores), used
-    candidates = torch.full(shape, NAN, device=DEVICE), torch.zeros(shape, dtype=torch.int32, device=DEVICE)
-    last = torch.zeros(5, device=DEVICE), torch.zeros(5, dtype=torch.int32, device=DEVICE)
-    find_last_cluster(scores, used, candidates, last)
-    mask_clusters(values, scores, last, out)
+    best = BestClusters.empty(5, count, used, DEVICE)
+    find_best_clusters(scores, best)
+    mask_clusters(values, scores, best, out)
 
-    best = scores.nan_to_num(float("-inf"), neginf=float("-inf")).argsort(stable=True, dim=1, descending=True)[:, :used]
-    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True).repeat_interleave(width, 1)
+    first = scores.nan_to_num(float("-inf"), neginf=float("-inf")).argsort(stable=True, dim=1, descending=True)[
+        :, :used
+    ]
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, first, True).repeat_interleave(width, 1)
     assert torch.equal(out, values[:5].masked_fill(~chosen, float("-inf")))
 
 

@@ -22,7 +22,7 @@ from spec_kernels.gpu.block_conv import convolve_block
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
-from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
+from spec_kernels.gpu.clusters import BestClusters, find_best_clusters, mask_clusters
 from spec_kernels.gpu.delta import RecordedRows
 from spec_kernels.gpu.drafting import CHAIN_FIELDS, Following, Scores, choose_drafts
 from spec_kernels.gpu.embedding import embed
@@ -209,10 +209,9 @@ def like_block_drafters() -> None:
     convolve_block(rows, x, floats(16, 2 * 256), floats(2, 4096), x)
     convolve_block(rows, x, None, floats(2, 4096), x)
     add_relative(x, x, x)
-    scores, last = empty(1, VOCAB), (floats(1), whole(1))
-    shape = 1, tile_count(scores), 16
-    find_last_cluster(scores, 16, (floats(*shape), whole(*shape)), last)
-    mask_clusters(floats(1, VOCAB), scores, last, floats(1, VOCAB))
+    scores, best = empty(1, VOCAB), BestClusters.empty(1, VOCAB, 16, torch.device("meta"))
+    find_best_clusters(scores, best)
+    mask_clusters(floats(1, VOCAB), scores, best, floats(1, VOCAB))
 
 
 def like_blocks(form: Form, dtype: torch.dtype) -> None:

@@ -1,11 +1,14 @@
 """Columns of the clusters that score highest in a row: all others become -inf.
 
-The best clusters of every tile are found side by side, then the best of those; ``last`` is the lowest that is chosen.
+The best clusters of every tile are found side by side, then the lowest that is chosen among all of these.
 Among equal scores the first cluster counts, and a score that is no number is the lowest.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,36 +22,51 @@ COLUMNS = 1024
 """Columns of a program."""
 
 
-def tile_count(scores: Tensor) -> int:
-    """Tiles of a row."""
-    return triton.cdiv(scores.shape[1], TILE)
+@dataclass(frozen=True, eq=False)
+class BestClusters:
+    """The best clusters of rows. used: of a row.
 
-
-def find_last_cluster(
-    scores: Tensor, used: int, candidates: tuple[Tensor, Tensor], last: tuple[Tensor, Tensor]
-) -> None:
-    """The lowest of the ``used`` best clusters of every row, its score and its number.
-
-    scores: [R, C], may be strided. candidates: float32 and int32 [R, T, used], T tiles of TILE clusters, any content.
-    last: float32 and int32 [R], written.
+    values, places: float32 and int32 [R, T, used], of each of T tiles of TILE clusters. last_value, last_place: float32
+    and int32 [R], the score and the number of the lowest cluster that is chosen.
     """
-    rows, count = scores.shape
-    tiles = tile_count(scores)
-    block = max(16, triton.next_power_of_2(tiles * used))
-    _find_best[rows, tiles](scores, *candidates, scores.stride(0), count, used, tiles, TILE, **launch_options(8))
-    _find_last[rows, 1](*candidates, *last, used, tiles, block, **launch_options(4))
+
+    used: int
+    values: Tensor
+    places: Tensor
+    last_value: Tensor
+    last_place: Tensor
+
+    @staticmethod
+    def empty(rows: int, clusters: int, used: int, device: torch.device) -> BestClusters:
+        """Memory of any content."""
+        shape = rows, triton.cdiv(clusters, TILE), used
+        floats = lambda *size: torch.zeros(size, device=device)
+        whole = lambda *size: torch.zeros(size, dtype=torch.int32, device=device)
+        return BestClusters(used, floats(*shape), whole(*shape), floats(rows), whole(rows))
 
 
-def mask_clusters(values: Tensor, scores: Tensor, last: tuple[Tensor, Tensor], out: Tensor) -> None:
-    """out = values in the columns of clusters that are not below the last one, else -inf.
+def find_best_clusters(scores: Tensor, best: BestClusters) -> None:
+    """Fill ``best``. scores: [R, C], may be strided."""
+    rows, tiles, used = best.values.shape
+    _find_best[rows, tiles](
+        scores, best.values, best.places, scores.stride(0), scores.shape[1], used, tiles, TILE, **launch_options(8)
+    )
+    _find_last[rows, 1](
+        best.values, best.places, best.last_value, best.last_place, used, tiles,
+        max(16, triton.next_power_of_2(tiles * used)), **launch_options(4),
+    )  # fmt: skip
 
-    values, out: float32 [R, n]. scores: [R, C], cluster c has n / C columns. last: see ``find_last_cluster``.
+
+def mask_clusters(values: Tensor, scores: Tensor, best: BestClusters, out: Tensor) -> None:
+    """out = values in the columns of chosen clusters, else -inf.
+
+    values, out: float32 [R, n]. scores: [R, C], cluster c has n / C columns. best: see ``find_best_clusters``.
     """
     rows, n = out.shape
     block = min(COLUMNS, triton.next_power_of_2(n))
     _mask_clusters[rows, triton.cdiv(n, block)](
-        values, scores, *last, out, values.stride(0), scores.stride(0), out.stride(0), n, n // scores.shape[1], block,
-        **launch_options(4),
+        values, scores, best.last_value, best.last_place, out, values.stride(0), scores.stride(0), out.stride(0), n,
+        n // scores.shape[1], block, **launch_options(4),
     )  # fmt: skip
 
 

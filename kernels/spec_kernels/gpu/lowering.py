@@ -19,7 +19,7 @@ from torch import Tensor
 from spec_kernels.gpu import products
 from spec_kernels.gpu.block_conv import convolve_block
 from spec_kernels.gpu.choice.of_step import StepChoice
-from spec_kernels.gpu.clusters import find_last_cluster, mask_clusters, tile_count
+from spec_kernels.gpu.clusters import BestClusters, find_best_clusters, mask_clusters
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
@@ -146,16 +146,9 @@ class Program(Values):
         self._add("product of clusters", multiply, self._convert(op.x, matrix.dtype), matrix, memory)
         self._values[op.out] = Pending(Parts(memory))
         products, out = self._settle(op.out), self._rows_of(f"{op.out} of clusters", matrix.n, torch.float32)
-        room = lambda name, *shape: self._room(
-            (op.out, name), *shape, dtype=torch.int32 if "place" in name else torch.float32
-        )
-        shape = self._rows, tile_count(scores), op.used
-        best, last = (
-            (room("values", *shape), room("places", *shape)),
-            (room("value", self._rows), room("place", self._rows)),
-        )
-        self._add("best clusters", find_last_cluster, scores[: self._rows], op.used, best, last)
-        self._add("columns of clusters", mask_clusters, products, scores, last, out[: self._rows])
+        best = BestClusters.empty(self._rows, scores.shape[1], op.used, self.of.device)
+        self._add("best clusters", find_best_clusters, scores[: self._rows], best)
+        self._add("columns of clusters", mask_clusters, products, scores, best, out[: self._rows])
         self._values[op.out] = out
 
     def glu(self, op: ops.GLU, after: Any) -> None:
