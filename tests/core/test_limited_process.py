@@ -71,8 +71,9 @@ def test_a_message_that_ends_it_says_why_and_the_next_is_answered(process, messa
 
 
 def test_a_process_that_sleeps_is_ended():
-    process = LimitedProcess(["-c", PROGRAM], seconds=1)
-    process.call(b"")
+    process = LimitedProcess(["-c", PROGRAM])
+    process.call(b"")  # it has started, which may take longer
+    process.seconds = 1
 
     with pytest.raises(ProcessEnded, match="more than 1 seconds"):
         process.call(b"sleep")
