@@ -173,7 +173,7 @@ def test_buckets_are_bounded(monkeypatch):
 
 
 def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypatch):
-    with pytest.raises(UsageError, match="kernels=gpu was requested, but hyper-connections, .*, have no GPU kernel"):
+    with pytest.raises(UsageError, match=r"kernels=gpu was requested, but hyper-connections, .*, have no GPU kernel"):
         load(tiny_streamed(), **OPTIONS, weights=False)
     monkeypatch.setattr(support, "tile_of", lambda shape, dtype: (1, shape.group))
     with pytest.raises(UsageError, match="2 query heads share a key head of 32, GPU kernels run at most 1"):
@@ -184,7 +184,7 @@ def test_a_model_that_has_no_kernel_is_refused_on_a_device_by_name():
     """Plain torch runs it there if it is asked for."""
     model = load(tiny_streamed(), device="cpu", weights=False).plan.model
     request = ExecutorRequest(torch.device("cuda"), torch.float32, positions=8)
-    reason = "hyper-connections, .*, have no GPU kernel; plain torch, which runs"
+    reason = r"hyper-connections, .*, have no GPU kernel; plain torch, which runs"
     with pytest.raises(ExecutorMisfit, match=reason) as error:
         choose_executor(model, request)
 
