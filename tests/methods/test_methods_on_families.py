@@ -18,12 +18,20 @@ from spec_train.heads.export.write import write
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.pairs import every_pair
 from tests.support.small_heads import train
-from tests.targets import convolved, gated, kimi, scanned, unwindowed
+from tests.targets import convolved, gated, kimi, scanned, streamed, unwindowed
 from tests.targets.gate import finish_checked
 from tests.targets.random_families import FAMILIES, draw_model, lacking
 from tests.targets.tiny import model, save
 
-RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES, *kimi.FAMILIES, *scanned.FAMILIES, gated.LFM3, gated.OLMO)
+RECURRENT = (
+    *unwindowed.HYBRID,
+    *convolved.FAMILIES,
+    *kimi.FAMILIES,
+    *scanned.FAMILIES,
+    gated.LFM3,
+    gated.OLMO,
+    *streamed.FAMILIES,
+)
 METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
 LAYERS = 3
 """Min layers: heads read three of them."""
@@ -71,7 +79,7 @@ def dense(family: str) -> Path:
     """A draft model for a hybrid target: a recurrent state cannot be truncated."""
     sizes = {"hidden_size": 20, "intermediate_size": 20, "num_attention_heads": 2, "num_key_value_heads": 1}
     small = model(
-        "qwen3", 0, vocab_size=make_target_of(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes
+        "qwen3", 0, vocab_size=text_config(make_target_of(family)).vocab_size, num_hidden_layers=1, head_dim=6, **sizes
     )
     return save(small, Path(mkdtemp()) / "hf")
 
