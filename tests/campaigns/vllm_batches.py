@@ -2,11 +2,11 @@
 
 ``VLLM_PYTHON tests/campaigns/vllm_batches.py [--runner second] [--async-scheduling] [--limit 3] [-n 64]``
 
-zoo:pico in float32, four sequences at a time, one thread. On the CPU the first runner gets no sampled requests beside
+zoo:pico in float32, four sequences at a time, one thread. On the CPU the first runner gets no sampled requests with
 greedy ones, whose texts vLLM 0.32 then changes with its own ngram too, and whole prompts, because a seed fails in a
 piece of a prompt there. Every case is an engine of its own in this process after the last one; one JSON line for each
-kind of request says how many texts equal those of the same batch without drafts. The process fails if a text differs,
-or a case did not do what it is for.
+kind of request says how many texts equal the same batch's without drafts. The process fails if a text differs, or a
+case did not do what it is for.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_a_request_that_vllm_takes_up_again_has_no_draft(runner):
 
 def test_the_runner_makes_this_drafter_and_later_its_own(second):
     theirs = second.model_runner.init_speculator
-    with second.drafting():
+    with second.replace_drafter():
         assert second.model_runner.init_speculator is second.Speculator
     assert second.model_runner.init_speculator is theirs
 
@@ -174,6 +174,9 @@ def test_another_interface_is_refused_with_what_it_lacks(second, monkeypatch, na
         monkeypatch.delattr(fake_vllm.GPUModelRunner, "take_draft_token_ids")
     else:
         monkeypatch.delattr(second.model_runner, "init_speculator")
-    with pytest.raises(UsageError, match="second model runner has another interface") as refused, second.drafting():
+    with (
+        pytest.raises(UsageError, match="second model runner has another interface") as refused,
+        second.replace_drafter(),
+    ):
         pass
     assert name in str(refused.value)

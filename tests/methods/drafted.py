@@ -19,7 +19,7 @@ from tests.support.golden import golden
 
 RATIO = 5e-5
 TOLERANCE = 2e-5
-"""Of logits of block drafters; those of the golden vectors differ between implementations by as much."""
+"""Of logits of block drafters; golden vectors differ between implementations by as much."""
 TARGETS = {"llama": "llama", "qwen3": "qwen3", "qwen35": "qwen35"}
 
 

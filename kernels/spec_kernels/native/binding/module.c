@@ -533,7 +533,7 @@ static PyObject *pick(PyObject *self, PyObject *args) {
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
    expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, addresses of the bias and of
    the factors or 0), enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole
-   tiles], whether there is a gate: without it the tiles are those of up alone, limit */
+   tiles], whether there is a gate: without it the tiles are of up alone, limit */
 static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_program *p = program_of(self);
     int x, scores, add, out;

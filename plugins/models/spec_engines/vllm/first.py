@@ -32,7 +32,7 @@ def tap(runner: Any, needs: Needs) -> None:
 
 
 @contextmanager
-def drafting() -> Iterator[None]:
+def replace_drafter() -> Iterator[None]:
     """Do nothing: a runner that is made meanwhile makes the class of its configuration."""
     yield
 

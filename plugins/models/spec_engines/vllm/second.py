@@ -1,11 +1,12 @@
 """vLLM's second model runner (V2), of the versions in ``spec_engines.vllm.KNOWN``.
 
 The runner makes its drafter with ``init_speculator``, by that name in its module, and asks it for drafts with
-``propose``. ``drafting`` puts ``Speculator`` in that place while one runner is made. Two callables of the runner stand
-around vLLM's samplers, because they see the logits and decide how many tokens are kept.
+``propose``. ``replace_drafter`` puts ``Speculator`` in that place while one runner is made. Two callables of the runner
+wrap vLLM's samplers, because these see the logits and decide how many tokens are kept.
 
-Drafts lie on the device, in rows of one width. Without asynchronous scheduling the scheduler is told how long each is,
-and no filler is evaluated; with it every request evaluates the whole width, and accepted filler is dropped again.
+Drafts lie on the device, in rows of one width. With synchronous scheduling the scheduler gets the length of each draft,
+and no filler is evaluated. With asynchronous scheduling every request evaluates the whole width, and accepted filler is
+dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RUNNER = ("sample", "take_draft_token_ids", "load_model")
 
 
 @contextmanager
-def drafting() -> Iterator[None]:
+def replace_drafter() -> Iterator[None]:
     """Let a runner that is made meanwhile draft with methods of this project. Raises UsageError."""
     check_interface()
     original = model_runner.init_speculator

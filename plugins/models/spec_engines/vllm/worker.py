@@ -15,7 +15,7 @@ class Worker(interface.platform_worker()):  # type: ignore[misc]
         """vLLM calls it before it reads weights. Raises UsageError for a configuration without a drafter."""
         interface.check(self.vllm_config)
         self.door = self._runner_module()
-        with self.door.drafting():
+        with self.door.replace_drafter():
             super().init_device()
         if self.door is first:
             first.attach(self.model_runner)
