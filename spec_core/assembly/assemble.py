@@ -22,15 +22,15 @@ def load_weights(plugins: Iterable[PluginInstance], target: Any) -> None:
         _load(c, target)
 
 
-def _load(chosen: PluginInstance, target: Any) -> None:
-    if chosen.compat.load is None:
+def _load(plugin: PluginInstance, target: Any) -> None:
+    if plugin.compat.load is None:
         return
     try:
-        chosen.compat.load(target)
+        plugin.compat.load(target)
     except SpecError:
         raise
     except FOREIGN as error:
-        raise PluginError(chosen.name, "load", error) from error
+        raise PluginError(plugin.name, "load", error) from error
 
 
 def check(

@@ -35,15 +35,15 @@ def refuse_unfit(answered: list[PluginInstance]) -> list[PluginInstance]:
     return answered
 
 
-def _answer(chosen: PluginInstance, target: Any) -> Compat:
+def _answer(plugin: PluginInstance, target: Any) -> Compat:
     try:
-        answer = ask_compat(chosen.plugin, chosen.name, target)
+        answer = ask_compat(plugin.plugin, plugin.name, target)
     except SpecError:
         raise
     except FOREIGN as error:
-        raise PluginError(chosen.name, "compat", error) from error
+        raise PluginError(plugin.name, "compat", error) from error
     if answer is not None and not isinstance(answer, Compat):
-        raise UsageError(f"compat of {chosen.name} returned {type(answer).__name__}", hint="return a Compat, or None")
+        raise UsageError(f"compat of {plugin.name} returned {type(answer).__name__}", hint="return a Compat, or None")
     return answer or Compat()
 
 
@@ -117,16 +117,16 @@ def check_proposals(chosen: list[PluginInstance]) -> None:
                 )
 
 
-def _check_mixed(rule: PluginInstance, chosen: list[PluginInstance], drafted: dict[str, frozenset[str]]) -> None:
+def _check_mixed(plugin: PluginInstance, chosen: list[PluginInstance], drafted: dict[str, frozenset[str]]) -> None:
     """Refuse drafts that are drawn in part only, unless the rule judges them."""
-    if "mixed" in (rule.compat.judges or ()):
+    if "mixed" in (plugin.compat.judges or ()):
         return
     for extender in (c for c in chosen if c.compat.extends):
         for other in chosen:
             kinds = product(drafted[other.name], drafted[extender.name])
             if other is not extender and any({"sampled", "deterministic"} == {*pair} for pair in kinds):
                 raise Refused(
-                    f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
+                    f"rule {plugin.name} judges no draft in which some tokens were drawn and others not; "
                     f"{extender.name} may extend what {other.name} drafts to one",
                     hint=f"run {extender.name} with extend=false, or leave --rule out (the default judges every draft)",
                 )
@@ -150,9 +150,9 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
         _check_probes(c, target)
 
 
-def _check_weights(chosen: PluginInstance, target: Any) -> None:
+def _check_weights(plugin: PluginInstance, target: Any) -> None:
     info: TargetInfo = target.info
-    names = chosen.compat.needs.weights
+    names = plugin.compat.needs.weights
     if info.tensors is None:
         missing = frozenset(name for name in names if not has_tensor(target, name))
         offered = "no such weights"
@@ -160,42 +160,42 @@ def _check_weights(chosen: PluginInstance, target: Any) -> None:
         missing, offered = names - info.tensors, ", ".join(sorted(info.tensors)) or "no weights"
     if missing:
         raise Refused(
-            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; {info.name} gives {offered}",
-            hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
+            f"{plugin.name} reads the target's {', '.join(sorted(missing))}; {info.name} gives {offered}",
+            hint=f"load the model with another target (spec plugins lists them), or run without {plugin.name}",
         )
 
 
-def _check_cached(chosen: PluginInstance, target: Any) -> None:
+def _check_cached(plugin: PluginInstance, target: Any) -> None:
     """Refuse blocks whose keys and values the target does not show."""
-    blocks, reader = chosen.compat.needs.cached_layers, cache_reader(target)
+    blocks, reader = plugin.compat.needs.cached_layers, cache_reader(target)
     if blocks and reader is None:
         raise Refused(
-            f"{chosen.name} reads keys and values of the target, {target.info.name} shows none of its cache",
-            hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
+            f"{plugin.name} reads keys and values of the target, {target.info.name} shows none of its cache",
+            hint=f"load the model with another target (spec plugins lists them), or run without {plugin.name}",
         )
     wrong = sorted(i for i in blocks if reader is None or not 0 <= i < target.info.layers or reader.heads(i) is None)
     if wrong:
         raise Refused(
-            f"{chosen.name} reads keys and values of the blocks {wrong}, which {target.info.name} has not",
+            f"{plugin.name} reads keys and values of the blocks {wrong}, which {target.info.name} has not",
             hint="use a file made for this target",
         )
 
 
-def _check_partial(chosen: PluginInstance, target: Any) -> None:
+def _check_partial(plugin: PluginInstance, target: Any) -> None:
     """Refuse a target that runs no parts of its model."""
-    if chosen.compat.needs.partial and (problem := partial_problem(target)) is not None:
+    if plugin.compat.needs.partial and (problem := partial_problem(target)) is not None:
         raise Refused(
-            f"{chosen.name} runs a part of the target's blocks, {target.info.name} cannot: {problem}",
-            hint=f"load a dense model on a CPU, or run without {chosen.name}",
+            f"{plugin.name} runs a part of the target's blocks, {target.info.name} cannot: {problem}",
+            hint=f"load a dense model on a CPU, or run without {plugin.name}",
         )
 
 
-def _check_probes(chosen: PluginInstance, target: Any) -> None:
+def _check_probes(plugin: PluginInstance, target: Any) -> None:
     """Refuse a target that evaluates no rows but drafts."""
-    if chosen.compat.needs.probes and (problem := probe_problem(target)) is not None:
+    if plugin.compat.needs.probes and (problem := probe_problem(target)) is not None:
         raise Refused(
-            f"{chosen.name} adds rows to forwards that are no drafts, {target.info.name} cannot: {problem}",
-            hint=f"load the model with another target or executor, or run without {chosen.name}",
+            f"{plugin.name} adds rows to forwards that are no drafts, {target.info.name} cannot: {problem}",
+            hint=f"load the model with another target or executor, or run without {plugin.name}",
         )
 
 

@@ -57,10 +57,10 @@ def explicit_parents(draft: Draft) -> tuple[int, ...]:
     return tuple(range(-1, len(draft) - 1)) if draft.parents is None else draft.parents
 
 
-def _probs(whole: Draft, more: Draft, proposal: Kind) -> Tensor | None:
+def _probs(whole: Draft, more: Draft, kind: Kind) -> Tensor | None:
     """Rows of both where tokens were drawn; the row of a token that was not drawn is a point mass."""
     drawn = [d.probs for d in (whole, more) if d.probs is not None]
-    if not drawn or proposal == "unknown":
+    if not drawn or kind == "unknown":
         return None
     return torch.cat([_rows(d, drawn[0]) for d in (whole, more)])
 

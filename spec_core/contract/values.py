@@ -77,11 +77,11 @@ def _path(path: Iterable[Any]) -> tuple[int, ...]:
     return path if path == () else _integers(path, "indices of a path")
 
 
-def _check_claim(proposal: Kind, probs: Tensor | None) -> None:
+def _check_claim(kind: Kind, probs: Tensor | None) -> None:
     """Refuse ``probs`` of tokens that were not sampled: a rule reads them as the distributions drawn from."""
-    if probs is not None and proposal not in ("sampled", "mixed"):
+    if probs is not None and kind not in ("sampled", "mixed"):
         raise ValueError(
-            f"probs belong to the proposal 'sampled', got them with {proposal!r}: "
+            f"probs belong to the proposal 'sampled', got them with {kind!r}: "
             f"leave out probs, or leave out proposal if every token was drawn from its row of probs"
         )
 
@@ -115,19 +115,19 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        proposal: Kind | None = None,
+        kind: Kind | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
-        proposal = proposal or ("deterministic" if probs is None else "sampled")
-        if proposal not in KINDS:
+        kind = kind or ("deterministic" if probs is None else "sampled")
+        if kind not in KINDS:
             greedy = "; greedy is said in Compat(drafts=...): the draft itself is deterministic"
-            hint = greedy if str(proposal) == GREEDY else ""
-            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}{hint}")
-        _check_claim(proposal, probs)
+            hint = greedy if str(kind) == GREEDY else ""
+            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {kind!r}{hint}")
+        _check_claim(kind, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
-        self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)
+        self.__attrs_init__(_ids(tokens), kind, probs, _parents(parents), floats)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -24,9 +24,9 @@ class Clock:
     drafts: Step | None = None
     _left: float = 0.0
 
-    def step_began(self, drafts: Step) -> None:
+    def step_began(self, step: Step) -> None:
         """The engine goes on with these drafts."""
-        self.drafts, self._left = drafts, perf_counter()
+        self.drafts, self._left = step, perf_counter()
 
     def step_ended(self, step: Step, rows: int) -> None:
         """The engine came back, and plugins learned from ``step``. rows: of its whole forward."""

@@ -118,12 +118,12 @@ def refuse(plugins: Iterable[PluginInstance], serves: Serves) -> None:
         raise Refused("\n".join(reasons), hint=hint)
 
 
-def unmet_needs(chosen: PluginInstance, serves: Serves) -> Iterator[str]:
+def unmet_needs(plugin: PluginInstance, serves: Serves) -> Iterator[str]:
     """What one plugin needs and an engine does not serve."""
-    needs = chosen.compat.needs
-    if "accept" in chosen.hooks:
+    needs = plugin.compat.needs
+    if "accept" in plugin.hooks:
         yield "it decides which drafts are accepted; this engine decides itself"
-    if chosen.controls and not serves.limits:
+    if plugin.controls and not serves.limits:
         yield "it limits the lengths of drafts; this engine asks for one length"
     if needs.runs_target:
         yield "it evaluates sequences of its own on the target; this engine runs its model alone"

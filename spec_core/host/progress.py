@@ -44,26 +44,26 @@ class Progress:
     final: Tensor | None = None
 
 
-def verified_part(seq: Sequence, last: Part | None, reported: Progress) -> Part:
+def verified_part(seq: Sequence, last: Part | None, progress: Progress) -> Part:
     """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
 
     last: the share in which a draft was asked for. Raises UsageError for a progress that contradicts the draft.
     """
-    start = seq.delivered if reported.start is None else reported.start
+    start = seq.delivered if progress.start is None else progress.start
     if start > seq.delivered:
         raise UsageError(
             f"{_name(seq)}: rows {seq.delivered} to {start - 1} were left out",
             hint="tell every committed row once: do not reuse a cached prefix for requests with plugins",
         )
-    end = len(seq.tokens) if reported.tokens else start + reported.prompt_rows
-    part = Part(seq, start, seq.tokens[start:end], decides=bool(reported.tokens))
-    if not reported.tokens:
+    end = len(seq.tokens) if progress.tokens else start + progress.prompt_rows
+    part = Part(seq, start, seq.tokens[start:end], decides=bool(progress.tokens))
+    if not progress.tokens:
         return part
     part.budget = 0 if last is None else last.budget
     if last is not None and last.draft is not None:
-        part.draft, part.pieces = _cut(last, len(last.draft) if reported.checked is None else reported.checked)
-    part.verdict = part.full_verdict = _verdict(part.draft, reported.tokens, _name(seq))
-    part.emitted = list(reported.tokens)
+        part.draft, part.pieces = _cut(last, len(last.draft) if progress.checked is None else progress.checked)
+    part.verdict = part.full_verdict = _verdict(part.draft, progress.tokens, _name(seq))
+    part.emitted = list(progress.tokens)
     return part
 
 
@@ -140,10 +140,10 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
     )
 
 
-def _checked_rows(part: Part, reported: Progress, needs: Needs, needed: int) -> int:
+def _checked_rows(part: Part, progress: Progress, needs: Needs, needed: int) -> int:
     """Number of rows that were reported, equal for all hidden states. Raises UsageError if there are too few."""
-    given = {f"hidden[{i}]": reported.hidden.get(i) for i in needs.hidden} | (
-        {"final": reported.final} if needs.final else {}
+    given = {f"hidden[{i}]": progress.hidden.get(i) for i in needs.hidden} | (
+        {"final": progress.final} if needs.final else {}
     )
     counts = {0 if rows is None else len(rows) for rows in given.values()} or {needed}
     if len(counts) > 1 or min(counts) < needed:

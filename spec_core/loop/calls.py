@@ -127,11 +127,11 @@ class Calls:
         return attrs.evolve(self._needs, hidden=others.hidden, final=others.final)
 
 
-def is_needed(chosen: PluginInstance) -> bool:
+def is_needed(plugin: PluginInstance) -> bool:
     """Whether a plugin is called in every step, as it owns state or decides."""
-    return bool(chosen.compat.owns) or "accept" in chosen.hooks
+    return bool(plugin.compat.owns) or "accept" in plugin.hooks
 
 
-def catches_up(chosen: PluginInstance) -> bool:
+def catches_up(plugin: PluginInstance) -> bool:
     """Whether a plugin is a method that reads generated tokens with its next draft."""
-    return chosen.compat.catches_up and bool(chosen.proposals) and not is_needed(chosen)
+    return plugin.compat.catches_up and bool(plugin.proposals) and not is_needed(plugin)

@@ -41,8 +41,8 @@ class Generation:
     in different threads: they take turns, and each step serves all of them.
     """
 
-    def __init__(self, run: Steps, seq: Sequence, queued: Queued) -> None:
-        self.run = run
+    def __init__(self, steps: Steps, seq: Sequence, queued: Queued) -> None:
+        self.run = steps
         self.seq = seq
         self._queued = queued
         self._raised = False

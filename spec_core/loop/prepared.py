@@ -81,8 +81,8 @@ def prepare_plugins(
     named = [methods] if isinstance(methods, str) else list(methods)
     given = plugin_settings or {}
 
-    def accept(of: Target, choice: ChosenMethods) -> list[PluginInstance]:
-        return check(of, choice.methods, rule, rollback, given, choice.control)
+    def accept(target: Target, methods: ChosenMethods) -> list[PluginInstance]:
+        return check(target, methods.methods, rule, rollback, given, methods.control)
 
     if isinstance(target, (str, Path)):
         target, loading = describe(target, **loading), {}

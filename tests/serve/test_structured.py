@@ -241,7 +241,7 @@ def test_a_function_without_parameters_has_no_arguments():
 
 
 def test_tools_beside_a_format_allow_a_call_or_the_format():
-    constraint = structured.tools_constraint([OTHER], "auto", answer=JsonSchema({"enum": ["red", 1]}))
+    constraint = structured.tools_constraint([OTHER], "auto", constraint=JsonSchema({"enum": ["red", 1]}))
 
     assert legal(constraint, '"red"') and not legal(constraint, '"blue"')
     assert legal(constraint, '<tool_call>\n{"name": "sub", "arguments": {"a": 5}}\n</tool_call>')

@@ -56,19 +56,19 @@ class Builder:
     # the end of a model
 
     def output_ops(
-        self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0, scale: float = 1.0
+        self, norm: str, weight: Weight, bias: Tensor | None = None, cap: float = 0.0, scale: float = 1.0
     ) -> Iterator[Op]:
         """Operations from the stream to the state after the last norm and to logits, for the requested rows.
 
         cap: of the logits, see ``SoftCap``; 0: none. scale: of the logits.
         """
         yield Pick("x", "x", "final")
-        yield from self.logits_ops(norm, head, bias, cap, scale)
+        yield from self.logits_ops(norm, weight, bias, cap, scale)
 
     def logits_ops(
         self,
         norm: str,
-        head: Weight,
+        weight: Weight,
         bias: Tensor | None = None,
         cap: float = 0.0,
         scale: float = 1.0,
@@ -78,7 +78,7 @@ class Builder:
         yield replace(self.norm("x", "h", norm), centred=centred)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
-        yield Linear("h", ("logits",), (head,), (bias,))
+        yield Linear("h", ("logits",), (weight,), (bias,))
         if scale != 1.0:
             yield Scale("logits", scale)
         if cap:
@@ -213,16 +213,16 @@ class Builder:
         yield Gate("o", "z", "o", "silu")
         yield self.linear("o", "x", "ssm_out", (self.shape.width, shape.value_width), add="x")
 
-    def _delta_inputs(self, s: DeltaShape, apart: bool) -> Iterator[Weight]:
+    def _delta_inputs(self, shape: DeltaShape, apart: bool) -> Iterator[Weight]:
         width = self.shape.width
-        yield self.matrix("attn_qkv.weight", (s.channels, width))
-        yield self.matrix("attn_gate.weight", (s.value_width, width))
+        yield self.matrix("attn_qkv.weight", (shape.channels, width))
+        yield self.matrix("attn_gate.weight", (shape.value_width, width))
         if apart:
-            yield self.matrix("ssm_beta.weight", (s.value_heads, width))
-            yield self.matrix("ssm_alpha.weight", (s.value_heads, width))
+            yield self.matrix("ssm_beta.weight", (shape.value_heads, width))
+            yield self.matrix("ssm_alpha.weight", (shape.value_heads, width))
             return
-        self.declare("ssm_ba.weight", (2 * s.value_heads, width))
-        grouped = torch.arange(2 * s.value_heads).view(s.key_heads, 2, -1)
+        self.declare("ssm_ba.weight", (2 * shape.value_heads, width))
+        grouped = torch.arange(2 * shape.value_heads).view(shape.key_heads, 2, -1)
         yield self.weight("ssm_ba.weight", grouped[:, 0].flatten())
         yield self.weight("ssm_ba.weight", grouped[:, 1].flatten())
 

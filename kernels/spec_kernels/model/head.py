@@ -19,9 +19,9 @@ from spec_kernels.model.source import Prefixed, TensorSource, has
 PREFIX = "head."
 
 
-def shared_weights(source: TensorSource, trunk: LayerExecutor) -> Prefixed:
-    """Tensors of a head, and of the target's ``trunk`` by their own names."""
-    return Prefixed(source, PREFIX, trunk.source)
+def shared_weights(source: TensorSource, executor: LayerExecutor) -> Prefixed:
+    """Tensors of a head, and of the target's ``executor`` by their own names."""
+    return Prefixed(source, PREFIX, executor.source)
 
 
 def target_weights(source: TensorSource, tied: bool = False) -> frozenset[str]:

@@ -42,28 +42,28 @@ def embed_codes(whole: Builder, head: Any, out: str, given: bool = True) -> Embe
     return Embed(out, codes, head.transfer**0.5, given)
 
 
-def pass_ops(block: Builder, whole: Builder, head: Any) -> Iterator[Op]:
+def pass_ops(builder: Builder, whole: Builder, head: Any) -> Iterator[Op]:
     """Operations that add to the stream ``x`` of each row the message of the row before; the first row has none."""
-    yield from feature_ops(block, head, "x")
+    yield from feature_ops(builder, head, "x")
     yield Concat(("feature",), "passed")
     yield Gate("passed", LATER, "passed", "identity")
     yield Add("passed", "code", "passed")
     yield BlockConv("passed", None, "before", torch.tensor([[0.0], [1.0]]).expand(2, head.transfer).contiguous())
-    yield from message_ops(block, whole, head, "x", "before")
+    yield from message_ops(builder, whole, head, "x", "before")
 
 
-def feature_ops(block: Builder, head: Any, x: str) -> Iterator[Op]:
+def feature_ops(builder: Builder, head: Any, x: str) -> Iterator[Op]:
     """Operations from a stream to its feature."""
-    yield block.linear(x, "read", "transfer_read", (head.transfer, head.width))
+    yield builder.linear(x, "read", "transfer_read", (head.transfer, head.width))
     yield Norm("read", "feature", torch.ones(head.transfer), TINY / head.transfer)
 
 
-def message_ops(block: Builder, whole: Builder, head: Any, x: str, before: str) -> Iterator[Op]:
+def message_ops(builder: Builder, whole: Builder, head: Any, x: str, before: str) -> Iterator[Op]:
     """Operations that add to a stream the message of the feature ``before``."""
     size = (head.message, head.transfer)
     yield whole.linear("feature", "open", PREFIX + "transfer_gate", size)
     yield whole.linear(before, "open", PREFIX + "transfer_gate_before", size, add="open")
     yield whole.linear(before, "message", PREFIX + "transfer_message", size)
     yield Gate("message", "open", "message", "sigmoid")
-    yield block.linear("message", "written", "transfer_write", (head.width, head.message))
+    yield builder.linear("message", "written", "transfer_write", (head.width, head.message))
     yield AddRelative(x, "written")

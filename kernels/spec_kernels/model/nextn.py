@@ -45,11 +45,11 @@ def nextn(b: Builder, block: Iterable[Op], vocab: int, scale: float = 1.0, centr
     yield from end.logits_ops(norm, head, scale=scale, centred=centred)
 
 
-def _own(b: Builder, trunk: Builder, name: str, others: tuple[str, ...], vocab: int) -> Weight:
+def _own(b: Builder, builder: Builder, name: str, others: tuple[str, ...], vocab: int) -> Weight:
     """The layer's own matrix [V, D], or the first of the trunk's that exists."""
     if b.has(name):
         return b.matrix(name, (vocab, b.shape.width))
-    return Weight(next((other for other in others if trunk.has(other)), others[-1]), vocab, b.shape.width)
+    return Weight(next((other for other in others if builder.has(other)), others[-1]), vocab, b.shape.width)
 
 
 def _pick_rows(block: Iterable[Op]) -> Iterator[Op]:

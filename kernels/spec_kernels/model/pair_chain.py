@@ -92,12 +92,12 @@ class GrowingChain:
         depth = self.limits.depth - len(self.draft.tokens) if whole else 1
         return LimitsBehind.of(self.limits, self.draft.tokens, self.survival, depth)
 
-    def add(self, part: Drafted) -> None:
+    def add(self, drafted: Drafted) -> None:
         """Tokens after the others."""
-        self.draft.tokens.extend(part.tokens)
-        self.draft.chances.extend(part.chances)
-        self.rows += [] if part.rows is None else [part.rows]
-        for chance in part.chances:
+        self.draft.tokens.extend(drafted.tokens)
+        self.draft.chances.extend(drafted.chances)
+        self.rows += [] if drafted.rows is None else [drafted.rows]
+        for chance in drafted.chances:
             self.survival *= chance * self.limits.trust
 
     def go_on(self, states: Tensor) -> None:

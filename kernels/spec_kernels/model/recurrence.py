@@ -23,10 +23,10 @@ class RecurrentSlot:
 
     __slots__ = ("_spare", "current", "pool")
 
-    def __init__(self, pool: StatePlaces) -> None:
-        self.pool = pool
-        (self.current,) = pool.take()
-        pool.clear(self.current)
+    def __init__(self, places: StatePlaces) -> None:
+        self.pool = places
+        (self.current,) = places.take()
+        places.clear(self.current)
         self._spare: list[int] = []
 
     def spare(self, count: int) -> list[int]:
@@ -117,9 +117,9 @@ class Trace:
         """Bytes of the record; states are counted by the pool."""
         return self.recorded.nbytes
 
-    def replay(self, pool: StatePlaces, place: int, rows: Sequence[int]) -> None:
+    def replay(self, places: StatePlaces, place: int, rows: Sequence[int]) -> None:
         """Replay the rows from the state in ``place``; call it within ``pool.steady``."""
-        self.recorded.replay(pool, place, [self.rows[row] for row in rows])
+        self.recorded.replay(places, place, [self.rows[row] for row in rows])
 
 
 class Recurrence:

@@ -41,8 +41,8 @@ class Loaded(Protocol):
 class Pass:
     """One forward: values by name."""
 
-    def __init__(self, of: Loaded, batch: ForwardBatch) -> None:
-        self.of, self.batch = of, batch
+    def __init__(self, loaded: Loaded, batch: ForwardBatch) -> None:
+        self.of, self.batch = loaded, batch
         self.values: dict[str, Tensor] = {}
         self.found: dict[str, Tensor] = {}
         self.rows: list[int] | None = None
@@ -172,23 +172,23 @@ class Pass:
         pieces = [self._attend_chain_or_tree(op, s, q[s.first : s.first + s.rows]) for s in self.batch.sequences]
         self.values[op.out] = torch.cat(pieces).flatten(1)
 
-    def _attend_chain_or_tree(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
+    def _attend_chain_or_tree(self, op: ops.Attend, rows: SequenceRows, q: Tensor) -> Tensor:
         """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
-        keys, values, first = s.cache.keys[op.layer], s.cache.values[op.layer], s.cache.first_of(op.layer)
+        keys, values, first = rows.cache.keys[op.layer], rows.cache.values[op.layer], rows.cache.first_of(op.layer)
         if first:
-            s.cache.check_read(s.base - op.shape.window + 1 if op.shape.window and not op.shape.lead else 0)
-        causal = op.causal and not s.mutual
-        chain = s.rows if s.parents is None or not causal else s.pending
-        last = None if causal else s.end - 1
+            rows.cache.check_read(rows.base - op.shape.window + 1 if op.shape.window and not op.shape.lead else 0)
+        causal = op.causal and not rows.mutual
+        chain = rows.rows if rows.parents is None or not causal else rows.pending
+        last = None if causal else rows.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
-        anchor = s.start if op.anchored else None
-        seen = self._seen_positions(op, s, range(chain), range(s.start + 1, s.start + chain + 1))
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks, anchor, first, seen)]
-        for row in range(chain, s.rows):
-            path = torch.tensor([*range(first, s.base), *s.path(row)], device=keys.device) - first
+        anchor = rows.start if op.anchored else None
+        seen = self._seen_positions(op, rows, range(chain), range(rows.start + 1, rows.start + chain + 1))
+        out = [attention(q[:chain], keys, values, rows.start, op.shape, last, sinks, anchor, first, seen)]
+        for row in range(chain, rows.rows):
+            path = torch.tensor([*range(first, rows.base), *rows.path(row)], device=keys.device) - first
             path_rows = keys.index_select(1, path), values.index_select(1, path)
             at = first + len(path) - 1
-            seen = self._seen_positions(op, s, range(row, row + 1), range(at + 1, at + 2))
+            seen = self._seen_positions(op, rows, range(row, row + 1), range(at + 1, at + 2))
             out.append(attention(q[row : row + 1], *path_rows, at, op.shape, None, sinks, anchor, first, seen))
         return torch.cat(out)
 

@@ -339,11 +339,11 @@ def _describe(isa: str, bits: object, cached: str, weights: str) -> str:
     return f"native ({isa}, activations {bits}, cache {cached}, weights {weights})"
 
 
-def _sequence(s: SequenceRows) -> tuple[Any, ...]:
-    memory = NOTHING if s.cache is None else s.cache.arguments
-    if s.parents is None:
-        return memory, s.rows, s.start, s.rows, None, s.mutual, s.held
-    return memory, s.rows, s.start, s.pending, tuple(s.parents), s.mutual, s.held
+def _sequence(rows: SequenceRows) -> tuple[Any, ...]:
+    memory = NOTHING if rows.cache is None else rows.cache.arguments
+    if rows.parents is None:
+        return memory, rows.rows, rows.start, rows.rows, None, rows.mutual, rows.held
+    return memory, rows.rows, rows.start, rows.pending, tuple(rows.parents), rows.mutual, rows.held
 
 
 class Block:

@@ -54,10 +54,10 @@ def promise(name: str) -> Callable[[Callable[Concatenate[Audit, P], Report]], Ca
     return decorate
 
 
-def stop(audit: Audit, title: str, error: Unreachable) -> Verdict:
+def stop(audit: Audit, title: str, unreachable: Unreachable) -> Verdict:
     """The verdict on a server that stopped after an error of a request with drafts. Raises the error otherwise."""
     if audit.session.broken is None:
-        raise error
+        raise unreachable
     audit.stopped = True
     return Verdict(title, FAILS, f"an error of the server, then {STOPPED}", "", audit.curls(audit.session.broken))
 

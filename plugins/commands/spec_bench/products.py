@@ -102,20 +102,20 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
     return products
 
 
-def time_forward(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
+def time_forward(native: Native, rows: int, repeats: int) -> tuple[float, float, float]:
     """Seconds of the fastest of ``repeats`` calls, their median, and the median of their processor time.
 
     A warm-up call before them is not counted.
     """
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
-    inputs = {executor.inputs[0]: x}
+    inputs = {native.inputs[0]: x}
     batch = ForwardBatch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("product",))
-    wall, cpu = zip(*[_call(executor, batch) for _ in range(repeats + 1)][1:], strict=True)
+    wall, cpu = zip(*[_call(native, batch) for _ in range(repeats + 1)][1:], strict=True)
     return min(wall), statistics.median(wall), statistics.median(cpu)
 
 
-def _call(executor: Native, batch: ForwardBatch) -> tuple[float, float]:
+def _call(native: Native, batch: ForwardBatch) -> tuple[float, float]:
     """Seconds and processor seconds."""
     began, cpu_began = perf_counter(), process_time()
-    executor.run(batch)
+    native.run(batch)
     return perf_counter() - began, process_time() - cpu_began

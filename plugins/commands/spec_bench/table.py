@@ -70,10 +70,10 @@ def kernels(measured: Iterable[Product]) -> None:
     show_table(Cells(titles, [_product(p) for p in measured], {"type"}), WIDE)
 
 
-def _product(p: Product) -> list[str]:
-    rates = [f"{p.multiplications / p.seconds / 1e9:.0f}", f"{p.bytes / p.seconds / 1e9:.1f}"]
-    times = [f"{p.seconds * 1e3:.3f}", f"{p.cpu_seconds * 1e3:.3f}"]
-    return [p.type, str(p.activations), p.size, str(p.rows), *times, *rates]
+def _product(product: Product) -> list[str]:
+    rates = [f"{product.multiplications / product.seconds / 1e9:.0f}", f"{product.bytes / product.seconds / 1e9:.1f}"]
+    times = [f"{product.seconds * 1e3:.3f}", f"{product.cpu_seconds * 1e3:.3f}"]
+    return [product.type, str(product.activations), product.size, str(product.rows), *times, *rates]
 
 
 def show_warnings(warnings: Iterable[TimingWarning]) -> None:

@@ -46,18 +46,18 @@ def inspect(target: Target, settings: Settings) -> tuple[list[PluginInstance], d
     return chosen, None
 
 
-def answer(chosen: PluginInstance) -> dict[str, Any]:
-    compat = chosen.compat
+def answer(plugin: PluginInstance) -> dict[str, Any]:
+    compat = plugin.compat
     return {
-        "name": chosen.name,
+        "name": plugin.name,
         "owns": sorted(compat.owns),
         "needs": describe_needs(compat.needs),
-        "drafts": sorted(chosen.proposals),
+        "drafts": sorted(plugin.proposals),
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
         "steers": compat.steers,
         "request_values": sorted(compat.request_values),
-        "hooks": sorted(chosen.hooks),
+        "hooks": sorted(plugin.hooks),
         "notes": list(compat.notes),
     }
 

@@ -199,8 +199,8 @@ def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _logprob(token: int, p: Logprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    return {**_token(token, p.value, tokenizer), "top": [_token(t, value, tokenizer) for t, value in p.top]}
+def _logprob(token: int, logprob: Logprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    return {**_token(token, logprob.value, tokenizer), "top": [_token(t, value, tokenizer) for t, value in logprob.top]}
 
 
 def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:

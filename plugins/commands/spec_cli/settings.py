@@ -49,10 +49,10 @@ def _format(value: Any) -> str:
     return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
 
 
-def with_plugins(resolved: Settings) -> Settings:
+def with_plugins(settings: Settings) -> Settings:
     """The table with all settings of the chosen plugins, checked, defaults included. Raises UsageError."""
-    table = dict(resolved.table)
-    chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
+    table = dict(settings.table)
+    chosen = [*settings["methods"], *(n for n in (settings["rule"], settings["rollback"]) if n)]
     choices = {entry.name for entry in discover(("choice",))}
     for spec in chosen:
         name, own = parse_method(spec)
@@ -62,7 +62,7 @@ def with_plugins(resolved: Settings) -> Settings:
         for key, value in own.items():
             given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
         table |= of_plugin(name, given)
-    common.check_used(resolved, {name_of(spec) for spec in chosen})
+    common.check_used(settings, {name_of(spec) for spec in chosen})
     return Settings(table)
 
 

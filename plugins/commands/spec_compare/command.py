@@ -226,12 +226,12 @@ def _on_ray(
     return 1 if any(result.differences for result in parts.values()) else 0
 
 
-def _show(result: Outcome, wide: bool, against: str | None, exact: bool) -> None:
+def _show(outcome: Outcome, wide: bool, against: str | None, exact: bool) -> None:
     from spec_compare.figures import table
     from spec_compare.measuring import exactness
 
-    table.show_outcome(result, wide, against)
-    for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
+    table.show_outcome(outcome, wide, against)
+    for line in [exactness.statement(target) for target in outcome.header.targets] if exact else []:
         say(line)
 
 

@@ -153,12 +153,12 @@ def tokens_by_text(laps: Iterable[Lap]) -> dict[tuple[str, str, int, int], list[
     return {(r.contender, r.prompt, r.turn, r.repeat): r.content for lap in laps for r in lap.records}
 
 
-def statement(file: Path, before: Outcome, now: Outcome, texts: Agreement) -> list[str]:
+def statement(file: Path, before: Outcome, now: Outcome, agreement: Agreement) -> list[str]:
     """Lines on the texts and the speedups of both."""
-    lines = [f"{texts.equal} of {texts.texts} texts equal those in {file}, measured {before.header.date}"]
-    lines += [f"another text: {name}" for name in texts.differing[:SHOWN]]
-    if len(texts.differing) > SHOWN:
-        lines.append(f"another text: {len(texts.differing) - SHOWN} more")
+    lines = [f"{agreement.equal} of {agreement.texts} texts equal those in {file}, measured {before.header.date}"]
+    lines += [f"another text: {name}" for name in agreement.differing[:SHOWN]]
+    if len(agreement.differing) > SHOWN:
+        lines.append(f"another text: {len(agreement.differing) - SHOWN} more")
     return lines + list(_speedups(before, now))
 
 

@@ -62,9 +62,9 @@ def request_of(scope: Mapping[str, Any], body: bytes) -> Asked:
 class Replica:
     """One server. Raises UsageError, Refused."""
 
-    def __init__(self, settings: Settings, limits: ServeSettings) -> None:
-        logs.begin(as_json=limits.log == "json")
-        self.engine, terms = prepare(*run_of(settings, limits), limits)
+    def __init__(self, settings: Settings, serve_settings: ServeSettings) -> None:
+        logs.begin(as_json=serve_settings.log == "json")
+        self.engine, terms = prepare(*run_of(settings, serve_settings), serve_settings)
         self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
@@ -108,9 +108,9 @@ class Replica:
 class Ingress:
     """Passes requests to replicas, and their answers back. limits: of the replicas."""
 
-    def __init__(self, replicas: DeploymentHandle, limits: ServeSettings) -> None:
+    def __init__(self, replicas: DeploymentHandle, settings: ServeSettings) -> None:
         self.replicas = replicas.options(stream=True)
-        self.guard = Guard(self, keys_of(limits), limits.body_bytes)
+        self.guard = Guard(self, keys_of(settings), settings.body_bytes)
 
     async def __call__(self, request: Request) -> Response:
         try:
@@ -196,7 +196,7 @@ def _check_shared(settings: Settings) -> None:
             )
 
 
-def _options(settings: Settings, limits: ServeSettings, replicas: int) -> dict[str, Any]:
+def _options(settings: Settings, serve_settings: ServeSettings, replicas: int) -> dict[str, Any]:
     """Options of the deployment: a replica has requests for its slots and its queue; a second queue waits for one."""
     slots = settings["max_sequences"]
     routing: dict[str, Any] = {
@@ -205,8 +205,8 @@ def _options(settings: Settings, limits: ServeSettings, replicas: int) -> dict[s
     }
     return {
         "num_replicas": replicas,
-        "max_ongoing_requests": slots + limits.queue,
-        "max_queued_requests": max(1, limits.queue),
-        "graceful_shutdown_timeout_s": limits.shutdown_seconds + GRACE_SECONDS,
+        "max_ongoing_requests": slots + serve_settings.queue,
+        "max_queued_requests": max(1, serve_settings.queue),
+        "graceful_shutdown_timeout_s": serve_settings.shutdown_seconds + GRACE_SECONDS,
         "request_router_config": RequestRouterConfig(**routing),
     }

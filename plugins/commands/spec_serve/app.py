@@ -58,7 +58,7 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def create_app(engine: Engine, terms: ServerConfig, behind: bool = False) -> FastAPI:
+def create_app(engine: Engine, config: ServerConfig, behind: bool = False) -> FastAPI:
     """The application. The engine is started and closed with it.
 
     ``behind``: another server calls it, so that hosts and origins of requests are not its own to check.
@@ -80,17 +80,17 @@ def create_app(engine: Engine, terms: ServerConfig, behind: bool = False) -> Fas
         generate_unique_id_function=_operation_id,
         separate_input_output_schemas=False,  # a field with a default may be absent from an answer too
     )
-    app.state.service = Service(engine, terms)
+    app.state.service = Service(engine, config)
     for router in ROUTERS:
         app.include_router(router)
-    _add_middlewares(app, terms, behind)
+    _add_middlewares(app, config, behind)
     app.openapi()  # made now: it takes a tenth of a second
     return app
 
 
-def _add_middlewares(app: FastAPI, terms: ServerConfig, behind: bool) -> None:
+def _add_middlewares(app: FastAPI, config: ServerConfig, behind: bool) -> None:
     """Add middlewares, inner ones first: refusals of the guard have headers of CORS, failures also the request's id."""
-    limits = terms.limits
+    limits = config.limits
     app.add_middleware(ServerErrorMiddleware, handler=refuse)
     if limits.lenient:
         app.add_middleware(Lenient)

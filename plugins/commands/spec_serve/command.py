@@ -128,30 +128,30 @@ def limits_of(settings: Settings) -> ServeSettings:
     return limits
 
 
-def _check_variables(limits: ServeSettings) -> None:
+def _check_variables(settings: ServeSettings) -> None:
     """Raise UsageError where the variables of the chat template are no JSON object."""
     try:
-        variables = json.loads(limits.chat_template_kwargs or "{}")
+        variables = json.loads(settings.chat_template_kwargs or "{}")
     except ValueError:
         variables = None
     if not isinstance(variables, dict):
         raise UsageError(
-            f"--chat-template-kwargs is {limits.chat_template_kwargs!r:.60}",
+            f"--chat-template-kwargs is {settings.chat_template_kwargs!r:.60}",
             hint='give a JSON object, such as {"enable_thinking": false}',
         )
 
 
-def _check_encryption(limits: ServeSettings) -> None:
+def _check_encryption(settings: ServeSettings) -> None:
     """Raise UsageError where the certificate and its key are not a pair that can be read."""
-    if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
+    if (settings.ssl_cert_file is None) != (settings.ssl_key_file is None):
         raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
-    if limits.ssl_cert_file is None:
+    if settings.ssl_cert_file is None:
         return
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(limits.ssl_cert_file, limits.ssl_key_file)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
     except OSError as error:  # ssl's own errors are some
         raise UsageError(
-            f"--ssl-cert-file {limits.ssl_cert_file}, --ssl-key-file {limits.ssl_key_file}: {why(error)}",
+            f"--ssl-cert-file {settings.ssl_cert_file}, --ssl-key-file {settings.ssl_key_file}: {why(error)}",
             hint="name PEM files of a certificate and its private key",
         ) from error
 
@@ -161,41 +161,43 @@ def without_own(settings: Settings) -> Settings:
     return Settings({name: s for name, s in settings.table.items() if not name.startswith(f"{NAME}.")})
 
 
-def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
+def run_of(settings: Settings, serve_settings: ServeSettings) -> tuple[Run, Settings]:
     """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
     from spec_serve.templates import template_of
 
     prepared = common.prepare_run(settings)
-    memory_plan = _plan(prepared.target, prepared.plugins, settings, limits)
+    memory_plan = _plan(prepared.target, prepared.plugins, settings, serve_settings)
     settings = _with_defaults(settings, cache_tokens=memory_plan.cached)
     if prepared.target.tokenizer is None:
         raise UsageError(f"{prepared.target.info.name} has no tokenizer", hint="serve a model that has one")
-    template = template_of(limits)
+    template = template_of(serve_settings)
     run = common.load_run(prepared, settings)
     if template is not None:
         run.target.tokenizer.chat_template = template
     return run, settings
 
 
-def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, limits: ServeSettings) -> Plan:
+def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, serve_settings: ServeSettings) -> Plan:
     """The memory plan, printed and checked."""
     asked = settings.table["cache_tokens"]
     cached = None if asked.origin == DEFAULT else asked.value
     cached = 0 if not settings["reuse"] else cached
-    pictures = _picture_bytes(target, limits)
+    pictures = _picture_bytes(target, serve_settings)
     step = max(settings["prefill_chunk"], 1 + settings["draft_max"])
-    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached, pictures, step)
-    check(memory_plan, limits.memory_mib * MIB, target.info.device)
+    memory_plan = plan(
+        target.info, plugins, settings["max_sequences"], serve_settings.cache_mib * MIB, cached, pictures, step
+    )
+    check(memory_plan, serve_settings.memory_mib * MIB, target.info.device)
     common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan
 
 
-def _picture_bytes(target: Target, limits: ServeSettings) -> int:
+def _picture_bytes(target: Target, settings: ServeSettings) -> int:
     """Bytes for the pictures of all requests; 0 for a model that reads text alone."""
     from spec_core.toolkit import image_encoder
 
     encoder = image_encoder(target)
-    return 0 if encoder is None else encoder.memory(limits.picture_pixels) + limits.picture_mib * MIB
+    return 0 if encoder is None else encoder.memory(settings.picture_pixels) + settings.picture_mib * MIB
 
 
 def _load_encoder(target: Target) -> None:
@@ -224,13 +226,13 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
     return Settings(table)
 
 
-def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
+def _restore_cache(run: Run, settings: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now; None without one. Raises UsageError."""
     from spec_serve import prompt_cache
 
-    if limits.prompt_cache is None:
+    if settings.prompt_cache is None:
         return None
-    path = Path(limits.prompt_cache)
+    path = Path(settings.prompt_cache)
     if not run.settings.reuse:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
     prompt_cache.check_folder(path)
@@ -247,7 +249,7 @@ def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     return path
 
 
-def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
+def prepare(run: Run, settings: Settings, serve_settings: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import prompt_cache
     from spec_serve.engine import Engine
@@ -255,12 +257,12 @@ def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine
     from spec_serve.tracing import Tracing
 
     _load_encoder(run.target)
-    cache = _restore_cache(run, limits)
-    engine = Engine(run, limits.queue)
+    cache = _restore_cache(run, serve_settings)
+    engine = Engine(run, serve_settings.queue)
     if cache is not None:
         engine.closing.append(partial(prompt_cache.write, cache))
-    terms = ServerConfig(run, limits.alias or name_of_model(settings["model"]), limits, settings)
-    if limits.traces:
+    terms = ServerConfig(run, serve_settings.alias or name_of_model(settings["model"]), serve_settings, settings)
+    if serve_settings.traces:
         tracing = Tracing(terms.model)
         engine.finished.append(tracing)
         engine.failures.append(tracing.fail)
@@ -271,13 +273,13 @@ def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine
     return engine, terms
 
 
-def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+def _serve(run: Run, settings: Settings, serve_settings: ServeSettings, listener: Any) -> None:
     from spec_serve.app import create_app
     from spec_serve.server import serve as listen
     from spec_serve.server import start_listening, warn_of_everyone
 
-    engine, terms = prepare(run, settings, limits)
-    common.print_note(f"serving {terms.model} at {start_listening(listener, limits)}")
-    warn_of_everyone(listener, limits)
+    engine, terms = prepare(run, settings, serve_settings)
+    common.print_note(f"serving {terms.model} at {start_listening(listener, serve_settings)}")
+    warn_of_everyone(listener, serve_settings)
     with frozen_heap():
-        listen(create_app(engine, terms), engine, limits, listener)
+        listen(create_app(engine, terms), engine, serve_settings, listener)

@@ -32,10 +32,10 @@ LOOKED_AT = 32
 """Connections of a stage that are compared, the oldest ones."""
 
 
-def connections_max(limits: ServeSettings) -> int:
+def connections_max(settings: ServeSettings) -> int:
     """The setting, or what the process has descriptors for."""
-    if limits.connections:
-        return limits.connections
+    if settings.connections:
+        return settings.connections
     try:
         import resource
 
@@ -45,9 +45,9 @@ def connections_max(limits: ServeSettings) -> int:
     return max(1, min(CONNECTIONS_MAX, descriptors - DESCRIPTORS_KEPT))
 
 
-def counts_addresses(limits: ServeSettings) -> bool:
+def counts_addresses(settings: ServeSettings) -> bool:
     """Whether an address is one client: all connections through a proxy come from the proxy's."""
-    return not (limits.proxy or os.environ.get("FORWARDED_ALLOW_IPS"))
+    return not (settings.proxy or os.environ.get("FORWARDED_ALLOW_IPS"))
 
 
 @attrs.define(eq=False)

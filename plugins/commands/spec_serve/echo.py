@@ -82,24 +82,24 @@ class Echo:
     scores: list[Logprob] = attrs.field(factory=list)
 
 
-async def read_echoes(service: Service, ask: GenerationParams, prompts: list[Any], n: int) -> list[Echo]:
+async def read_echoes(service: Service, params: GenerationParams, prompts: list[Any], n: int) -> list[Echo]:
     """The prompts as parts of their answers, with log-probabilities where the text's were asked for.
 
     n: texts of each prompt.
     """
-    best, encoded = ask.request.sampling.logprobs, await service.encode(*prompts)
+    best, encoded = params.request.sampling.logprobs, await service.encode(*prompts)
     if best is not None:
         check_sizes([prompt.tokens for prompt in encoded], n * (1 + best), service.terms)
-    return [await _read_echo(service, ask, *pair) for pair in zip(prompts, encoded, strict=True)]
+    return [await _read_echo(service, params, *pair) for pair in zip(prompts, encoded, strict=True)]
 
 
-async def _read_echo(service: Service, ask: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
+async def _read_echo(service: Service, params: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
     """One prompt, whose parts are evaluated one after the other: a request takes no more than a place of the queue."""
-    ids, best = encoded.tokens, ask.request.sampling.logprobs
+    ids, best = encoded.tokens, params.request.sampling.logprobs
     text = prompt if isinstance(prompt, str) else await write(len(ids), service.tokenizer.decode, ids)
     logprobs: list[Logprob] = []
-    for request in [] if best is None else requests(ids, best, ask.request, service.terms):
-        [part] = jobs = [job(request, ask.deadline)]
+    for request in [] if best is None else requests(ids, best, params.request, service.terms):
+        [part] = jobs = [job(request, params.deadline)]
         try:
             service.engine.submit(jobs)
             logprobs += await scores(part)
@@ -108,30 +108,30 @@ async def _read_echo(service: Service, ask: GenerationParams, prompt: Any, encod
     return Echo(text, ids, logprobs)
 
 
-def check_sizes(prompts: list[list[int]], repeats: int, terms: ServerConfig) -> None:
+def check_sizes(prompts: list[list[int]], repeats: int, config: ServerConfig) -> None:
     """Raise ApiError where prompts have too many log-probabilities, or too many tokens that end a text.
 
     repeats: log-probabilities of each token in the answer.
     """
-    count, most = sum(map(len, prompts)) * repeats, terms.limits.logprobs_total
+    count, most = sum(map(len, prompts)) * repeats, config.limits.logprobs_total
     if count > most:
         problem = f"the prompts have {count} log-probabilities, at most {most} are reported; ask for fewer"
         raise ApiError(400, problem, "echo")
-    ends = max(len(_ends(ids, terms)) for ids in prompts)
+    ends = max(len(_ends(ids, config)) for ids in prompts)
     if ends > ENDS_MAX:
         problem = f"a prompt has {ends} tokens that end a text, at most {ENDS_MAX} are evaluated with echo and logprobs"
         raise ApiError(400, problem, "echo")
 
 
-def _ends(ids: list[int], terms: ServerConfig) -> list[int]:
+def _ends(ids: list[int], config: ServerConfig) -> list[int]:
     """Positions after tokens within a prompt that end a text."""
-    return [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
+    return [at + 1 for at, token in enumerate(ids) if at and token in config.target.info.eog and at + 1 < len(ids)]
 
 
-def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> list[Request]:
+def requests(ids: list[int], best: int, request: Request, config: ServerConfig) -> list[Request]:
     """Requests whose texts are the prompt after its first token. model: what the answer itself asks for."""
-    cuts = sorted({1, *_ends(ids, terms), len(ids)})
-    methods = (FORCED,) if FORCED in terms.run.drafters else ()
+    cuts = sorted({1, *_ends(ids, config), len(ids)})
+    methods = (FORCED,) if FORCED in config.run.drafters else ()
     return [
         Request(
             ids[:start],
@@ -139,9 +139,9 @@ def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> 
             sampling=Sampling(temperature=0.0, logprobs=best),
             methods=methods,
             constraint=Exactly(tuple(ids[start:end])),
-            cache_salt=model.cache_salt,
-            priority=model.priority,
-            name=model.name,
+            cache_salt=request.cache_salt,
+            priority=request.priority,
+            name=request.name,
         )
         for start, end in pairwise(cuts)
     ]
@@ -152,9 +152,9 @@ def job(request: Request, deadline: float | None) -> Job:
     return Job(request, EventQueue(), streamed=False, deadline=deadline)
 
 
-async def scores(submitted: Job) -> list[Logprob]:
+async def scores(job: Job) -> list[Logprob]:
     """Log-probabilities of the tokens of a part. Raises the error that ended it."""
-    async for _, message in messages(submitted.outlet, 1):
+    async for _, message in messages(job.outlet, 1):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):

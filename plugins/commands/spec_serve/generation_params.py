@@ -73,7 +73,7 @@ class GenerationParams:
         if self.request.constraint is not None:
             self.request.constraint.start(target)
 
-    def limit_logprobs(self, texts: int, chosen: bool, field: str, terms: ServerConfig) -> GenerationParams:
+    def limit_logprobs(self, texts: int, chosen: bool, field: str, config: ServerConfig) -> GenerationParams:
         """Set how long texts may become so that the answer has a bounded number of log-probabilities.
 
         texts: of the request. chosen: whether the client said how long they may become. Raises ApiError for too long
@@ -82,7 +82,7 @@ class GenerationParams:
         best = self.request.sampling.logprobs
         if best is None:
             return self
-        tokens, most = min(self.request.max_tokens, terms.context), terms.limits.logprobs_total
+        tokens, most = min(self.request.max_tokens, config.context), config.limits.logprobs_total
         count = texts * tokens * (1 + best)
         if count <= most:
             return self
@@ -97,7 +97,7 @@ class GenerationParams:
     def predicting(self, prediction: str) -> GenerationParams:
         return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
 
-    def jobs(self, outlet: EventQueue, prompts: list[EncodedPrompt], n: int, name: str) -> list[Job]:
+    def jobs(self, queue: EventQueue, prompts: list[EncodedPrompt], n: int, name: str) -> list[Job]:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
         return [
             Job(
@@ -108,7 +108,7 @@ class GenerationParams:
                     noise_stream=stream,
                     name=name,
                 ),
-                outlet,
+                queue,
                 index=at * n + stream,
                 prompt=at,
                 trace=self.trace,
@@ -122,16 +122,18 @@ class GenerationParams:
 
 
 def ask(
-    body: Generate, terms: ServerConfig, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]
+    body: Generate, config: ServerConfig, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]
 ) -> GenerationParams:
     """The body as a request without a prompt. Raises ApiError or UsageError.
 
     logprobs: how many best tokens to report at every position, None is no log-probabilities.
     """
-    _check_model(body, terms)
-    _check_bans(bias, bool(body.ignore_eos), terms.target)
-    if logprobs is not None and logprobs > terms.limits.logprobs_max:
-        raise ApiError(400, f"log-probabilities of {logprobs} tokens, at most {terms.limits.logprobs_max} are reported")
+    _check_model(body, config)
+    _check_bans(bias, bool(body.ignore_eos), config.target)
+    if logprobs is not None and logprobs > config.limits.logprobs_max:
+        raise ApiError(
+            400, f"log-probabilities of {logprobs} tokens, at most {config.limits.logprobs_max} are reported"
+        )
     given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if body.repeat_penalty is not None:
         if body.repetition_penalty is not None:
@@ -140,17 +142,17 @@ def ask(
     if given.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
         given["top_k"] = 0
     speculative = body.speculative or Speculative()
-    seconds = [s for s in (body.deadline_seconds, terms.limits.request_seconds or None) if s is not None]
+    seconds = [s for s in (body.deadline_seconds, config.limits.request_seconds or None) if s is not None]
     request = Request(
         [],
         max_tokens=max_tokens,
-        sampling=Sampling(**{**defaults(terms), **given, "logit_bias": bias, "logprobs": logprobs}),
-        seed=_seed(body.seed, terms.settings),
-        stop=_stops(body.stop, terms.limits),
+        sampling=Sampling(**{**defaults(config), **given, "logit_bias": bias, "logprobs": logprobs}),
+        seed=_seed(body.seed, config.settings),
+        stop=_stops(body.stop, config.limits),
         stop_tokens=body.stop_token_ids or (),
         ignore_eos=bool(body.ignore_eos),
         min_tokens=_min_tokens(body.min_tokens, max_tokens),
-        methods=methods(speculative, terms.run),
+        methods=methods(speculative, config.run),
         draft_max=speculative.n_max,
         draft_min=speculative.n_min or 0,
         confidence_min=speculative.p_min or 0.0,
@@ -158,29 +160,29 @@ def ask(
         plugin_values=body.plugin_values or {},
         reuse=body.cache_prompt is not False,
         cache_salt=body.cache_salt or "",
-        priority=priority_of(body.priority, terms.limits),
+        priority=priority_of(body.priority, config.limits),
         constraint=structured.constraint(body),
     )
     deadline = perf_counter() + min(seconds) if seconds else None
     return GenerationParams(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
-def ask_chat(body: Chat, terms: ServerConfig) -> tuple[GenerationParams, Talk, int]:
+def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, int]:
     """Parameters of a conversation, and the number of texts. Raises ApiError or UsageError."""
     lengths = {length(body), body.max_completion_tokens} - {None}
     if len(lengths) > 1:
         raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs")
-    tools = tools_of(body.tools, body.tool_choice, terms.limits)
-    n = count(body, 1, terms.limits)
-    tokens_max = max_tokens(next(iter(lengths), None), terms, terms.context)
+    tools = tools_of(body.tools, body.tool_choice, config.limits)
+    n = count(body, 1, config.limits)
+    tokens_max = max_tokens(next(iter(lengths), None), config, config.context)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    request = ask(body, terms, tokens_max, logprobs, bias_of(body.logit_bias))
-    request = request.limit_logprobs(n, bool(lengths), "top_logprobs", terms)
-    prediction = predicted_text(body.prediction, terms)
-    request = request.calling(calls_of(body, tools, request, terms.target.tokenizer))
-    return request.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
+    request = ask(body, config, tokens_max, logprobs, bias_of(body.logit_bias))
+    request = request.limit_logprobs(n, bool(lengths), "top_logprobs", config)
+    prediction = predicted_text(body.prediction, config)
+    request = request.calling(calls_of(body, tools, request, config.target.tokenizer))
+    return request.predicting(prediction), Talk(body.messages, tools, body, config.template_defaults), n
 
 
 def _min_tokens(given: int | None, max_tokens: int) -> int:
@@ -197,22 +199,22 @@ def _seed(given: int | None, settings: Settings) -> int:
     return secrets.randbits(RANDOM_BITS) if setting.origin == DEFAULT else setting.value
 
 
-def defaults(terms: ServerConfig) -> dict[str, Any]:
-    return {name: terms.settings[name] for name in SAMPLING}
+def defaults(config: ServerConfig) -> dict[str, Any]:
+    return {name: config.settings[name] for name in SAMPLING}
 
 
-def _check_model(body: Generate, terms: ServerConfig) -> None:
-    if terms.limits.strict_model and body.model not in (None, "", terms.model):
-        problem = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
+def _check_model(body: Generate, config: ServerConfig) -> None:
+    if config.limits.strict_model and body.model not in (None, "", config.model):
+        problem = f"the model {body.model!r:.80} does not exist; this server has {config.model!r}"
         raise ApiError(404, problem, "model", "model_not_found")
 
 
-def _stops(given: str | list[str] | None, limits: ServeSettings) -> tuple[str, ...]:
+def _stops(given: str | list[str] | None, settings: ServeSettings) -> tuple[str, ...]:
     stops = (given,) if isinstance(given, str) else tuple(given or ())
-    if len(stops) > limits.stop_max:
-        raise ApiError(400, f"{len(stops)} stop texts, at most {limits.stop_max} are allowed", "stop")
-    if any(len(stop) > limits.stop_length for stop in stops):
-        raise ApiError(400, f"a stop text has more than {limits.stop_length} characters", "stop")
+    if len(stops) > settings.stop_max:
+        raise ApiError(400, f"{len(stops)} stop texts, at most {settings.stop_max} are allowed", "stop")
+    if any(len(stop) > settings.stop_length for stop in stops):
+        raise ApiError(400, f"a stop text has more than {settings.stop_length} characters", "stop")
     return stops
 
 
@@ -248,9 +250,9 @@ def length(body: OpenAI) -> int | None:
     return UNLIMITED if body.n_predict < 0 else body.n_predict
 
 
-def max_tokens(given: int | None, terms: ServerConfig, otherwise: int) -> int:
+def max_tokens(given: int | None, config: ServerConfig, otherwise: int) -> int:
     """The request's, or the server's setting where there is one, or ``otherwise``."""
-    setting = terms.settings.table["max_tokens"]
+    setting = config.settings.table["max_tokens"]
     return given if given is not None else otherwise if setting.origin == DEFAULT else setting.value
 
 
@@ -273,29 +275,29 @@ def _check_bans(bias: Mapping[int, float], without_ends: bool, target: Target) -
         raise ApiError(400, "logit_bias bans every token; leave one that may be chosen", "logit_bias")
 
 
-def priority_of(given: int | None, limits: ServeSettings) -> int:
+def priority_of(given: int | None, settings: ServeSettings) -> int:
     """The request's, or 0 where the server allows that. Raises ApiError for one below what the server allows."""
-    lowest = limits.priority_min
+    lowest = settings.priority_min
     if given is not None and lowest is not None and given < lowest:
         raise ApiError(400, f"priority {quote(given)} is below {lowest}, which this server allows", "priority")
     return given if given is not None else max(0, lowest or 0)
 
 
-def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
+def count(body: OpenAI, prompts: int, settings: ServeSettings) -> int:
     """``n``, checked together with the number of prompts."""
     n = body.n or 1
-    if n * prompts > limits.n_max:
-        raise ApiError(400, f"{prompts} prompts times n = {n} texts, at most {limits.n_max} are allowed", "n")
+    if n * prompts > settings.n_max:
+        raise ApiError(400, f"{prompts} prompts times n = {n} texts, at most {settings.n_max} are allowed", "n")
     return n
 
 
 def tools_of(
-    given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, limits: ServeSettings
+    given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, settings: ServeSettings
 ) -> list[Tool]:
     """The tools that may be called. Raises ApiError."""
     tools = without_left_out("tools", given)
-    if len(tools) > limits.tools_max:
-        raise ApiError(400, f"{len(tools)} tools, at most {limits.tools_max} are allowed", "tools")
+    if len(tools) > settings.tools_max:
+        raise ApiError(400, f"{len(tools)} tools, at most {settings.tools_max} are allowed", "tools")
     names = [tool.function.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ApiError(400, f"two tools have the name {twice!r}", "tools")
@@ -307,7 +309,7 @@ def tools_of(
     return [] if choice == "none" else tools
 
 
-def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: Any) -> Constraint | None:
+def calls_of(body: Chat, tools: list[Tool], params: GenerationParams, tokenizer: Any) -> Constraint | None:
     """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
     choice: Any = body.tool_choice or "auto"
     if isinstance(choice, ToolChoice):
@@ -317,30 +319,32 @@ def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: An
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
     forced = choice not in ("auto", "none") or any(tool.function.strict for tool in tools)
     form = call_form_of(tokenizer) if forced and not channels and knows_tools(tokenizer) else TAGGED
-    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint, form)
+    return structured.tools_constraint(
+        describe_tools(tools), choice, channels, parallel, params.request.constraint, form
+    )
 
 
-def reads_of(body: Chat, tools: list[Tool], ask: GenerationParams, terms: ServerConfig) -> Reads:
+def reads_of(body: Chat, tools: list[Tool], params: GenerationParams, config: ServerConfig) -> Reads:
     """Options of reading the text as an answer."""
-    single, format = body.parallel_tool_calls is False, body.reasoning_format or terms.limits.reasoning_format
-    return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
+    single, format = body.parallel_tool_calls is False, body.reasoning_format or config.limits.reasoning_format
+    return Reads(tools, single, format, structured.is_all_answer(params.request.constraint))
 
 
-def predicted_text(given: Predicted | None, terms: ServerConfig) -> str:
+def predicted_text(predicted: Predicted | None, config: ServerConfig) -> str:
     """The text that a request predicts. Raises ApiError where no method would read it."""
-    if given is None:
+    if predicted is None:
         return ""
-    if PREDICTION not in terms.run.drafters:
+    if PREDICTION not in config.run.drafters:
         raise ApiError(
             400,
             f"prediction needs the method {PREDICTION!r}: start the server with --method {PREDICTION}",
             "prediction",
         )
-    if isinstance(given.content, str):
-        return check_text(given.content, terms, "prediction")
-    if any(part.type != "text" or part.text is None for part in given.content):
+    if isinstance(predicted.content, str):
+        return check_text(predicted.content, config, "prediction")
+    if any(part.type != "text" or part.text is None for part in predicted.content):
         raise ApiError(400, "a prediction has parts of type 'text' only", "prediction.content")
-    return check_text("".join(part.text or "" for part in given.content), terms, "prediction")
+    return check_text("".join(part.text or "" for part in predicted.content), config, "prediction")
 
 
 def size_of(prompt: Any) -> int:
@@ -352,27 +356,27 @@ def has_pictures(prompt: Any) -> bool:
     return isinstance(prompt, Talk) and prompt.has_pictures
 
 
-def encode_pictured(talk: Talk, terms: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
+def encode_pictured(talk: Talk, config: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
     """Token ids of a conversation, and rows of its pictures. Very slow: not for the event loop. Raises ApiError."""
-    limits = terms.limits
-    check_text("".join(talk.texts), terms)
-    budget = PictureBudget(limits.picture_pixels, prompt_max(terms), limits.picture_seconds)
-    encoded = talk.encode_pictures(terms.target, budget)
-    check_ids(encoded.tokens, terms)
+    limits = config.limits
+    check_text("".join(talk.texts), config)
+    budget = PictureBudget(limits.picture_pixels, prompt_max(config), limits.picture_seconds)
+    encoded = talk.encode_pictures(config.target, budget)
+    check_ids(encoded.tokens, config)
     memory.hold(encoded, budget)
     return encoded
 
 
-def encode_prompt(prompt: Any, terms: ServerConfig) -> EncodedPrompt:
+def encode_prompt(prompt: Any, config: ServerConfig) -> EncodedPrompt:
     """Token ids of a text, of ids, or of a conversation without pictures. Slow: not for the event loop.
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
     if isinstance(prompt, Talk):
-        check_text("".join(prompt.texts), terms)
-        prompt = prompt.encode(terms.target.tokenizer)
+        check_text("".join(prompt.texts), config)
+        prompt = prompt.encode(config.target.tokenizer)
     if isinstance(prompt, str):
-        check_text(prompt, terms)
+        check_text(prompt, config)
     else:
-        check_ids(prompt, terms)
-    return EncodedPrompt(list(check_ids(prompt_tokens(Request(prompt), terms.target), terms)), {})
+        check_ids(prompt, config)
+    return EncodedPrompt(list(check_ids(prompt_tokens(Request(prompt), config.target), config)), {})

@@ -38,9 +38,9 @@ def settings_of(options: list[str]) -> ServeSettings:
     return limits_of(resolve_flags(flags))
 
 
-def url_of(limits: ServeSettings) -> str:
+def url_of(settings: ServeSettings) -> str:
     """Where the server is asked: on this machine."""
-    host = limits.host
+    host = settings.host
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -49,7 +49,7 @@ def url_of(limits: ServeSettings) -> str:
         loopback = "::1" if address.version == 6 else "127.0.0.1"
         host = loopback if address.is_unspecified else host
         host = f"[{host}]" if address.version == 6 else host
-    return f"{'https' if limits.ssl_cert_file else 'http'}://{host}:{limits.port}/health"
+    return f"{'https' if settings.ssl_cert_file else 'http'}://{host}:{settings.port}/health"
 
 
 def is_healthy(url: str) -> bool:

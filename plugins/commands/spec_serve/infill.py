@@ -123,14 +123,18 @@ def prompt_of(body: Infill, tokenizer: Tokenizer) -> list[int]:
     return [*before, *around, *part(body.prompt)]
 
 
-def _others(body: Infill, marks: FillTokens, tokenizer: Tokenizer) -> list[int]:
+def _others(body: Infill, fill_tokens: FillTokens, tokenizer: Tokenizer) -> list[int]:
     """Other files of the repository, where the model has a token between files; their text alone where it has none."""
     extra = body.input_extra or []
     if not extra:
         return []
-    between = [marks.file] if marks.file is not None else []
+    between = [fill_tokens.file] if fill_tokens.file is not None else []
     name = lambda file: f"{file.filename or 'tmp'}\n" if between else ""
-    ids = [marks.repository, *tokenizer.encode("myproject\n", bos=False)] if marks.repository is not None else []
+    ids = (
+        [fill_tokens.repository, *tokenizer.encode("myproject\n", bos=False)]
+        if fill_tokens.repository is not None
+        else []
+    )
     for file in extra:
         ids += [*between, *encode_after(tokenizer, f"{name(file)}{file.text}\n", ids)]
     return [*ids, *between, *encode_part(tokenizer, f"{NAME}\n")] if between else ids

@@ -116,18 +116,18 @@ class Job:
         self.outlet.put(self, message)
 
 
-async def messages(outlet: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
+async def messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
     """Messages of ``count`` jobs until all of them have ended."""
     while count:
-        job, message = await outlet.queue.get()
+        job, message = await queue.queue.get()
         count -= isinstance(message, (Done, Failed))
         yield job, message
 
 
-async def wait_until_accepted(outlet: EventQueue, jobs: list[Job]) -> None:
+async def wait_until_accepted(queue: EventQueue, jobs: list[Job]) -> None:
     """Wait until the engine has accepted all of them; raises the error with which it refused one."""
     for _ in jobs:
-        _, message = await outlet.queue.get()
+        _, message = await queue.queue.get()
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         assert isinstance(message, Accepted)

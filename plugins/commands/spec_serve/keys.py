@@ -31,10 +31,10 @@ class Keys:
         return bool(self.keys)
 
 
-def keys_of(limits: ServeSettings) -> Keys:
+def keys_of(settings: ServeSettings) -> Keys:
     """The keys of the settings. Raises UsageError for a file that has none."""
-    own = (limits.api_key.encode(),) if limits.api_key is not None else ()
-    return Keys(own + (_read(Path(limits.api_key_file)) if limits.api_key_file is not None else ()))
+    own = (settings.api_key.encode(),) if settings.api_key is not None else ()
+    return Keys(own + (_read(Path(settings.api_key_file)) if settings.api_key_file is not None else ()))
 
 
 def _read(path: Path) -> tuple[bytes, ...]:

@@ -22,30 +22,30 @@ def token_bytes_max(tokenizer: Any) -> int:
     return max(TOKEN_BYTES_MIN, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
 
-def prompt_max(terms: ServerConfig) -> int:
+def prompt_max(config: ServerConfig) -> int:
     """Tokens that a prompt may have."""
-    return min(terms.limits.prompt_max or terms.context, terms.context - 1)
+    return min(config.limits.prompt_max or config.context, config.context - 1)
 
 
-def check_text(text: str, terms: ServerConfig, field: str = "prompt") -> str:
+def check_text(text: str, config: ServerConfig, field: str = "prompt") -> str:
     """The text. Raises ApiError where its tokens would be too many, whatever they are."""
-    tokenizer: Any = terms.target.tokenizer
+    tokenizer: Any = config.target.tokenizer
     tokens_min = len(text) // token_bytes_max(tokenizer)
-    if tokens_min > prompt_max(terms):
-        raise _too_long(f"at least {tokens_min}", terms, field)
+    if tokens_min > prompt_max(config):
+        raise _too_long(f"at least {tokens_min}", config, field)
     return text
 
 
-def check_ids(ids: Sequence[Any], terms: ServerConfig, field: str = "prompt") -> Sequence[Any]:
+def check_ids(ids: Sequence[Any], config: ServerConfig, field: str = "prompt") -> Sequence[Any]:
     """The ids. Raises ApiError where they are too many."""
-    if len(ids) > prompt_max(terms):
-        raise _too_long(str(len(ids)), terms, field)
+    if len(ids) > prompt_max(config):
+        raise _too_long(str(len(ids)), config, field)
     return ids
 
 
-def _too_long(count: str, terms: ServerConfig, field: str) -> ApiError:
+def _too_long(count: str, config: ServerConfig, field: str) -> ApiError:
     """The refusal, with the numbers by llama-server's names."""
-    most = prompt_max(terms)
+    most = prompt_max(config)
     problem = f"the {field} has {count} tokens, which exceeds the available context size: at most {most} are allowed"
-    more = {"n_prompt_tokens": int(count.rpartition(" ")[2]), "n_ctx": terms.context}
+    more = {"n_prompt_tokens": int(count.rpartition(" ")[2]), "n_ctx": config.context}
     return ApiError(400, problem, field, "context_length_exceeded", kind="exceed_context_size_error", more=more)

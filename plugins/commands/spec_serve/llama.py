@@ -107,14 +107,14 @@ async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response
     return await complete(service, body, prompts, several)
 
 
-def _read_prompts(body: LlamaCompletion, terms: ServerConfig) -> tuple[list[tuple[OnePrompt, str | list[int]]], bool]:
+def _read_prompts(body: LlamaCompletion, config: ServerConfig) -> tuple[list[tuple[OnePrompt, str | list[int]]], bool]:
     """Each prompt with what it is encoded as, and whether the answer is a list. Raises ApiError."""
     if isinstance(body.prompt, list):  # whether it is one prompt or several of them
-        check_ids(body.prompt, terms)
+        check_ids(body.prompt, config)
     given, several = prompts_of(body.prompt)
-    if len(given) > terms.limits.n_max:
-        raise ApiError(400, f"{len(given)} prompts, at most {terms.limits.n_max} are allowed", "prompt")
-    return [(prompt, ids_of(prompt, terms)) for prompt in given], several
+    if len(given) > config.limits.n_max:
+        raise ApiError(400, f"{len(given)} prompts, at most {config.limits.n_max} are allowed", "prompt")
+    return [(prompt, ids_of(prompt, config)) for prompt in given], several
 
 
 async def complete(
@@ -186,19 +186,19 @@ def _single(given: Any) -> OnePrompt:
     return given.prompt_string if isinstance(given, PromptText) else given
 
 
-def ids_of(given: OnePrompt, terms: ServerConfig) -> str | list[int]:
+def ids_of(given: OnePrompt, config: ServerConfig) -> str | list[int]:
     """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
 
     Raises ApiError for a list of more parts than the context has places.
     """
     if isinstance(given, str) or all(isinstance(item, int) for item in given):
         return given  # type: ignore[return-value]
-    check_ids(given, terms)
-    check_text("".join(item for item in given if isinstance(item, str)), terms)
-    assert terms.target.tokenizer is not None
+    check_ids(given, config)
+    check_text("".join(item for item in given if isinstance(item, str)), config)
+    assert config.target.tokenizer is not None
     ids: list[int] = []
     for item in given:
-        ids += [item] if isinstance(item, int) else _next_ids(item, ids, terms.target.tokenizer)
+        ids += [item] if isinstance(item, int) else _next_ids(item, ids, config.target.tokenizer)
     return ids
 
 
@@ -287,9 +287,9 @@ class LlamaAnswer:
         """All numbers, the prompt, and all log-probabilities again."""
         return event(self.told.choose(self._final(finished, "", [])))
 
-    def _prompt_event(self, message: Prompted) -> dict[str, Any]:
+    def _prompt_event(self, prompted: Prompted) -> dict[str, Any]:
         head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
-        return {**head, **report.progress_of(message, self.told.timed)}
+        return {**head, **report.progress_of(prompted, self.told.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.terms.target.tokenizer is not None
@@ -298,24 +298,24 @@ class LlamaAnswer:
         self.probabilities += logprobs
         return logprobs
 
-    def _chunk(self, message: Progress) -> dict[str, Any]:
+    def _chunk(self, progress: Progress) -> dict[str, Any]:
         assert self.terms.target.tokenizer is not None and self.job.seq is not None
-        note = self._note(message.events)
+        note = self._note(progress.events)
         chunk: dict[str, Any] = {
             "index": self.index,
-            "content": "".join(e.text for e in message.events),
-            "tokens": [e.token for e in token_logprobs.text_events(message.events)],
+            "content": "".join(e.text for e in progress.events),
+            "tokens": [e.token for e in token_logprobs.text_events(progress.events)],
             "stop": False,
             "id_slot": self.job.slot,
-            "tokens_predicted": message.events[-1].t + 1,
+            "tokens_predicted": progress.events[-1].t + 1,
             "tokens_evaluated": self.job.seq.prompt_len,
         }
         if note:
             chunk["completion_probabilities"] = note
         if self.told.timed:
-            chunk["timings"] = report.timings_so_far(self.job, message.events[-1].t + 1)
+            chunk["timings"] = report.timings_so_far(self.job, progress.events[-1].t + 1)
         if self.job.trace:
-            chunk["speculative"] = token_logprobs.trace(message.events, message.drafted, self.terms.target.tokenizer)
+            chunk["speculative"] = token_logprobs.trace(progress.events, progress.drafted, self.terms.target.tokenizer)
         return chunk
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
@@ -380,12 +380,12 @@ class Answers:
                 yield text
 
 
-def ask_of(body: LlamaCompletion, terms: ServerConfig, texts: int) -> GenerationParams:
+def ask_of(body: LlamaCompletion, config: ServerConfig, texts: int) -> GenerationParams:
     """The body as a request without a prompt. texts: number of its prompts. Raises ApiError or UsageError."""
-    assert terms.target.tokenizer is not None
+    assert config.target.tokenizer is not None
     if body.repeat_last_n not in (None, -1):
         raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
     body.seed = None if body.seed == -1 else body.seed
-    tokens = max_tokens(limit(body), terms, terms.context)
-    params = ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
-    return params.limit_logprobs(texts, limit(body) is not None, "n_probs", terms)
+    tokens = max_tokens(limit(body), config, config.context)
+    params = ask(body, config, tokens or 1, body.n_probs or None, bias(body.logit_bias, config.target.tokenizer))
+    return params.limit_logprobs(texts, limit(body) is not None, "n_probs", config)

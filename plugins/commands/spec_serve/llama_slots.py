@@ -71,9 +71,9 @@ async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = ""
     return answer
 
 
-def _describe_slots(engine: Engine, terms: ServerConfig) -> tuple[list[dict[str, Any]], Response]:
+def _describe_slots(engine: Engine, config: ServerConfig) -> tuple[list[dict[str, Any]], Response]:
     """The slots, and the answer with them."""
-    described = slots(engine, terms)
+    described = slots(engine, config)
     return described, JsonPieces(encode_pieces(described))
 
 
@@ -83,7 +83,7 @@ async def get_props(terms: TermsOf) -> Response:
     return Json(props(terms))
 
 
-def generation(request: Request, terms: ServerConfig) -> dict[str, Any]:
+def generation(request: Request, config: ServerConfig) -> dict[str, Any]:
     """``generation_settings``: what a request was resolved to."""
     sampling = request.sampling
     names = {"repetition_penalty": "repeat_penalty"}
@@ -96,20 +96,20 @@ def generation(request: Request, terms: ServerConfig) -> dict[str, Any]:
         "n_predict": request.max_tokens,
         "ignore_eos": request.ignore_eos,
         "n_probs": sampling.logprobs or 0,
-        "logit_bias": _biases(request, terms),
+        "logit_bias": _biases(request, config),
         "cache_prompt": request.reuse,
         **OFF,
-        "speculative.types": [] if off else list(_types(request, terms)),
-        "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
+        "speculative.types": [] if off else list(_types(request, config)),
+        "speculative.n_max": config.run.settings.draft_max if request.draft_max is None else request.draft_max,
         "speculative.n_min": request.draft_min,
         "speculative.p_min": request.confidence_min,
-        "speculative.control": control(request, terms.run),
+        "speculative.control": control(request, config.run),
     }
 
 
-def _biases(request: Request, terms: ServerConfig) -> list[dict[str, Any]]:
+def _biases(request: Request, config: ServerConfig) -> list[dict[str, Any]]:
     """Biases of tokens, null for forbidden ones, among them ends of the text if they are ignored."""
-    ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
+    ignored = sorted(config.target.info.eog) if request.ignore_eos else []
     biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
     return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]
 
@@ -119,22 +119,22 @@ def control(request: Request, run: Run) -> str:
     return next((c.name for c in run.plugins if c.controls), "fixed") if request.control else "fixed"
 
 
-def _types(request: Request, terms: ServerConfig) -> list[str]:
-    names = [chosen.name for chosen in terms.run.plugins if chosen.name in terms.run.drafters]
+def _types(request: Request, config: ServerConfig) -> list[str]:
+    names = [chosen.name for chosen in config.run.plugins if chosen.name in config.run.drafters]
     return [name for name in names if request.methods is None or name in request.methods]
 
 
-def slots(engine: Engine, terms: ServerConfig) -> list[dict[str, Any]]:
+def slots(engine: Engine, config: ServerConfig) -> list[dict[str, Any]]:
     """``/slots``: one entry for each sequence that may run at once."""
     busy = {job.slot: job for job in list(engine.open) if job.slot >= 0}
-    return [_slot(i, busy.get(i), terms) for i in range(terms.run.settings.max_sequences)]
+    return [_slot(i, busy.get(i), config) for i in range(config.run.settings.max_sequences)]
 
 
-def _slot(number: int, job: Job | None, terms: ServerConfig) -> dict[str, Any]:
+def _slot(number: int, job: Job | None, config: ServerConfig) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": number,
-        "n_ctx": terms.context,
-        "speculative": bool(terms.run.drafters),
+        "n_ctx": config.context,
+        "speculative": bool(config.run.drafters),
         "is_processing": job is not None,
     }
     seq = job.seq if job is not None else None
@@ -146,7 +146,7 @@ def _slot(number: int, job: Job | None, terms: ServerConfig) -> dict[str, Any]:
         "n_prompt_tokens": seq.prompt_len,
         "n_prompt_tokens_processed": max(0, min(seq.evaluated, seq.prompt_len) - seq.reused),
         "n_prompt_tokens_cache": seq.reused,
-        "params": generation(job.request, terms),
+        "params": generation(job.request, config),
         "next_token": [
             {
                 "has_next_token": seq.finish is None,
@@ -158,36 +158,36 @@ def _slot(number: int, job: Job | None, terms: ServerConfig) -> dict[str, Any]:
     }
 
 
-def _params(terms: ServerConfig) -> dict[str, Any]:
+def _params(config: ServerConfig) -> dict[str, Any]:
     """Defaults of a request; seed -1 is a random one."""
-    seed, longest = terms.settings.table["seed"], terms.settings.table["max_tokens"]
+    seed, longest = config.settings.table["seed"], config.settings.table["max_tokens"]
     return {
-        **defaults(terms),
+        **defaults(config),
         "seed": -1 if seed.origin == DEFAULT else seed.value,
         "n_predict": -1 if longest.origin == DEFAULT else longest.value,
     }
 
 
-def props(terms: ServerConfig) -> dict[str, Any]:
+def props(config: ServerConfig) -> dict[str, Any]:
     """``/props``: what the server runs, and every setting with its origin."""
-    target, run = terms.target, terms.run
+    target, run = config.target, config.run
     assert target.tokenizer is not None
     return {
-        "default_generation_settings": {"n_ctx": terms.context, "params": _params(terms)},
+        "default_generation_settings": {"n_ctx": config.context, "params": _params(config)},
         "total_slots": run.settings.max_sequences,
-        "model_alias": terms.model,
-        "model_path": name_of_model(terms.settings["model"]),
+        "model_alias": config.model,
+        "model_path": name_of_model(config.settings["model"]),
         "modalities": {"vision": image_encoder(target) is not None, "audio": False},
         "chat_template": target.tokenizer.chat_template or "",
         "build_info": f"spec-core {version('spec-core')}",
         "speculative": {
             "types": [c.name for c in run.plugins if c.name in run.drafters],
             "n_max": run.settings.draft_max,
-            "rule": terms.settings["rule"] or "coupled",
+            "rule": config.settings["rule"] or "coupled",
             "lossy": run.stats.lossy,
             "switched_off": dict(run.stats.switched_off),
             "may_differ": {"greedy": may_differ(run, 0.0), "sampled": may_differ(run, 1.0)},
             "shares_learning": any(c.compat.shares_learning for c in run.plugins),
         },
-        "settings": without_folders(terms.settings.as_json()),
+        "settings": without_folders(config.settings.as_json()),
     }

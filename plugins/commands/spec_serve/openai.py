@@ -84,16 +84,16 @@ async def create_completion(body: schemas.Completion, service: ServiceOf) -> Res
     return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
 
 
-def _ask_completion(body: schemas.Completion, terms: ServerConfig) -> tuple[list[Any], GenerationParams, int]:
+def _ask_completion(body: schemas.Completion, config: ServerConfig) -> tuple[list[Any], GenerationParams, int]:
     """The prompts, the parameters of their texts, and the number of texts of each. Raises ApiError."""
     prompts = _prompts(body.prompt)
-    n = generation_params.count(body, len(prompts), terms.limits)
-    tokens_max = generation_params.max_tokens(generation_params.length(body), terms, generation_params.SHORT)
+    n = generation_params.count(body, len(prompts), config.limits)
+    tokens_max = generation_params.max_tokens(generation_params.length(body), config, generation_params.SHORT)
     bias = generation_params.bias_of(body.logit_bias)
-    ask = generation_params.ask(body, terms, tokens_max, body.logprobs, bias)
+    ask = generation_params.ask(body, config, tokens_max, body.logprobs, bias)
     return (
         prompts,
-        ask.limit_logprobs(n * len(prompts), generation_params.length(body) is not None, "logprobs", terms),
+        ask.limit_logprobs(n * len(prompts), generation_params.length(body) is not None, "logprobs", config),
         n,
     )
 
@@ -112,10 +112,16 @@ async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Resp
 
 
 async def _complete(
-    service: Service, body: schemas.OpenAI, ask: GenerationParams, prompts: list[Any], n: int, chat: bool, **more: Any
+    service: Service,
+    body: schemas.OpenAI,
+    params: GenerationParams,
+    prompts: list[Any],
+    n: int,
+    chat: bool,
+    **more: Any,
 ) -> Response:
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
-    jobs, outlet = await service.submit(ask, prompts, n, name)
+    jobs, outlet = await service.submit(params, prompts, n, name)
     options, terms = body.stream_options, service.terms
     answer = CompletionAnswer(
         terms.run,
@@ -273,8 +279,8 @@ class CompletionAnswer:
         reader = self.readers.get(finished.job)
         return "tool_calls" if reader is not None and reader.calls and finished.reason == "stop" else finished.reason
 
-    def _trace(self, step: Progress) -> dict[str, Any]:
-        return token_logprobs.trace(step.events, step.drafted, self.tokenizer)
+    def _trace(self, progress: Progress) -> dict[str, Any]:
+        return token_logprobs.trace(progress.events, progress.drafted, self.tokenizer)
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events: the texts as they come, the numbers in the last."""
@@ -311,20 +317,20 @@ class CompletionAnswer:
         """Numbers in the last choice's chunk, where no chunk of their own was asked for."""
         return {} if self.usage or len(self.done) < len(self.jobs) else self._extras()
 
-    def _progress(self, job: Job, message: Progress) -> dict[str, Any] | None:
+    def _progress(self, job: Job, progress: Progress) -> dict[str, Any] | None:
         """Chunk that a step adds; None if it adds nothing yet."""
-        self.written[job] += len(message.events)
+        self.written[job] += len(progress.events)
         if self.chat:
-            delta: Any = self._delta(job, self._reader(job).put(message.events))
+            delta: Any = self._delta(job, self._reader(job).put(progress.events))
         else:
-            delta = "".join(e.text for e in message.events)
-        logprobs = self._logprobs(job, message.events)
+            delta = "".join(e.text for e in progress.events)
+        logprobs = self._logprobs(job, progress.events)
         if not (delta or logprobs or job.trace or self.counting):
             return None
         timed: dict[str, Any] = {"timings": report.timings_so_far(job, self.written[job])} if self.timed else {}
         chunk = self._chunk(job, delta, logprobs=logprobs) | timed
         if job.trace:
-            chunk["choices"][0]["speculative"] = self._trace(message)
+            chunk["choices"][0]["speculative"] = self._trace(progress)
         return chunk
 
     def _delta(self, job: Job, parts: list[AnswerPart | Call]) -> dict[str, Any]:

@@ -56,14 +56,14 @@ class Origins:
         return ANY in self.allowed or origin in self.allowed or urlsplit(origin).netloc == host
 
 
-def origins_of(limits: ServeSettings) -> Origins | None:
+def origins_of(settings: ServeSettings) -> Origins | None:
     """Origins that a server without a key checks; None for one with a key, which a page of a stranger does not have."""
-    if keys_of(limits):
+    if keys_of(settings):
         return None
-    address = _address(_name(limits.host))
-    everyone = limits.host == "" or (address is not None and address.is_unspecified)
-    names = {"localhost", _name(limits.host), *map(_name, split(limits.allowed_host))}
-    return Origins(frozenset(names), everyone, split(limits.allowed_origin))
+    address = _address(_name(settings.host))
+    everyone = settings.host == "" or (address is not None and address.is_unspecified)
+    names = {"localhost", _name(settings.host), *map(_name, split(settings.allowed_host))}
+    return Origins(frozenset(names), everyone, split(settings.allowed_origin))
 
 
 def split(text: str | None) -> tuple[str, ...]:
@@ -71,9 +71,9 @@ def split(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def check_origins(limits: ServeSettings) -> None:
+def check_origins(settings: ServeSettings) -> None:
     """Raise UsageError for an origin that no browser sends."""
-    for origin in split(limits.allowed_origin):
+    for origin in split(settings.allowed_origin):
         parts = urlsplit(origin)
         if origin != ANY and (not parts.scheme or not parts.netloc or parts.path or parts.query):
             raise UsageError(

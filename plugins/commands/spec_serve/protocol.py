@@ -76,6 +76,6 @@ class LimitedProtocol(Base):  # type: ignore[misc]
             self._head = None
 
 
-def protocol_class(table: Connections, head_seconds: float) -> type[LimitedProtocol]:
+def protocol_class(connections: Connections, head_seconds: float) -> type[LimitedProtocol]:
     """The protocol of one server."""
-    return type("ServerProtocol", (LimitedProtocol,), {"head_seconds": head_seconds, "table": table})
+    return type("ServerProtocol", (LimitedProtocol,), {"head_seconds": head_seconds, "table": connections})

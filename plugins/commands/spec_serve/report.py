@@ -77,10 +77,10 @@ class Finished:
         return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
 
 
-async def wait_for_all(outlet: EventQueue, count: int) -> list[Finished]:
+async def wait_for_all(queue: EventQueue, count: int) -> list[Finished]:
     """The ends of ``count`` texts, in the order of their answer. Raises the error that ended one of them."""
     finished = []
-    async for job, message in messages(outlet, count):
+    async for job, message in messages(queue, count):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):
@@ -140,11 +140,11 @@ def timings(done: list[Finished]) -> dict[str, Any]:
     }
 
 
-def progress_of(message: Prompted, timed: bool) -> dict[str, Any]:
+def progress_of(prompted: Prompted, timed: bool) -> dict[str, Any]:
     """llama-server's ``prompt_progress``, and timings where they were asked for."""
-    spent, read = 1000 * message.seconds, message.processed - message.cache
-    progress = {"total": message.total, "cache": message.cache, "processed": message.processed, "time_ms": spent}
-    times = {"cache_n": message.cache, **_speed("prompt", read, spent, read), **_speed("predicted", 0, 0.0, 0)}
+    spent, read = 1000 * prompted.seconds, prompted.processed - prompted.cache
+    progress = {"total": prompted.total, "cache": prompted.cache, "processed": prompted.processed, "time_ms": spent}
+    times = {"cache_n": prompted.cache, **_speed("prompt", read, spent, read), **_speed("predicted", 0, 0.0, 0)}
     return {"prompt_progress": progress, **({"timings": times} if timed else {})}
 
 

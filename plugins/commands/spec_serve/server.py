@@ -32,13 +32,13 @@ GRACE_SECONDS = 5
 class Server(uvicorn.Server):
     """Ends in order: no new requests, running ones finish, and after ``shutdown_seconds`` they are cancelled."""
 
-    def __init__(self, app: Any, engine: Engine, limits: ServeSettings) -> None:
-        self.limits = limits
+    def __init__(self, app: Any, engine: Engine, settings: ServeSettings) -> None:
+        self.limits = settings
         self.engine = engine
-        self.seconds = limits.shutdown_seconds
+        self.seconds = settings.shutdown_seconds
         self.ends_at = 0.0
-        self.open_connections = Connections(connections_max(limits), counts_addresses(limits))
-        super().__init__(_uvicorn_config(app, limits, self.open_connections))
+        self.open_connections = Connections(connections_max(settings), counts_addresses(settings))
+        super().__init__(_uvicorn_config(app, settings, self.open_connections))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,65 +94,65 @@ class Server(uvicorn.Server):
             log.info("stopped")
 
 
-def listening(limits: ServeSettings) -> socket.socket:
+def listening(settings: ServeSettings) -> socket.socket:
     """A socket bound to the address. Raises UsageError where it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound_socket = socket.socket(family, kind, protocol)
         bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound_socket.bind(address)
     except (OSError, OverflowError) as error:
-        raise _listen_error(limits, error) from error
+        raise _listen_error(settings, error) from error
     return bound_socket
 
 
-def start_listening(listener: socket.socket, limits: ServeSettings) -> str:
+def start_listening(listener: socket.socket, settings: ServeSettings) -> str:
     """Let clients connect; returns the URL. Raises UsageError where another program was faster."""
     try:
         listener.listen()
     except OSError as error:
-        raise _listen_error(limits, error) from error
+        raise _listen_error(settings, error) from error
     host, port = listener.getsockname()[:2]
-    scheme = "https" if limits.ssl_cert_file else "http"
+    scheme = "https" if settings.ssl_cert_file else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def warn_of_everyone(listener: socket.socket, limits: ServeSettings) -> None:
+def warn_of_everyone(listener: socket.socket, settings: ServeSettings) -> None:
     """Log a warning where other machines reach the server and it has no key."""
     local = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-    if not local and not keys_of(limits):
-        log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", limits.host)
+    if not local and not keys_of(settings):
+        log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", settings.host)
 
 
-def _listen_error(limits: ServeSettings, error: Exception) -> UsageError:
+def _listen_error(settings: ServeSettings, error: Exception) -> UsageError:
     return UsageError(
-        f"cannot listen at {limits.host}:{limits.port}: {why(error)}",
+        f"cannot listen at {settings.host}:{settings.port}: {why(error)}",
         hint="another program may have the port: give another one with --port, or 0 for a free one",
     )
 
 
-def _opening_seconds(limits: ServeSettings) -> float:
+def _opening_seconds(settings: ServeSettings) -> float:
     """Seconds from ``accept`` to the end of a handshake, or to the first byte without encryption."""
-    return limits.handshake_seconds if limits.ssl_cert_file else limits.head_seconds
+    return settings.handshake_seconds if settings.ssl_cert_file else settings.head_seconds
 
 
-def _uvicorn_config(app: Any, limits: ServeSettings, connections: Connections) -> uvicorn.Config:
+def _uvicorn_config(app: Any, settings: ServeSettings, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,  # its lines belong to the server's log
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=int(limits.shutdown_seconds) + GRACE_SECONDS,
+        timeout_graceful_shutdown=int(settings.shutdown_seconds) + GRACE_SECONDS,
         server_header=False,
-        ssl_certfile=limits.ssl_cert_file,
-        ssl_keyfile=limits.ssl_key_file,
-        http=protocol_class(connections, limits.head_seconds),
+        ssl_certfile=settings.ssl_cert_file,
+        ssl_keyfile=settings.ssl_key_file,
+        http=protocol_class(connections, settings.head_seconds),
         ws="none",
     )
 
 
-def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.socket) -> None:
+def serve(app: Any, engine: Engine, settings: ServeSettings, listener: socket.socket) -> None:
     """Serve until a signal comes."""
-    Server(app, engine, limits).run(sockets=[listener])
+    Server(app, engine, settings).run(sockets=[listener])

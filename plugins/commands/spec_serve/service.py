@@ -47,12 +47,12 @@ class Answer(Protocol):
 class Service:
     """The way from a prompt to an answer, over one engine."""
 
-    def __init__(self, engine: Engine, terms: ServerConfig) -> None:
+    def __init__(self, engine: Engine, config: ServerConfig) -> None:
         self.engine = engine
-        self.terms = terms
+        self.terms = config
         self.metrics = Metrics(engine)
         self.threads = Threads()
-        self.pictures = PictureMemory(terms.limits.picture_mib << 20)
+        self.pictures = PictureMemory(config.limits.picture_mib << 20)
         self.since = int(time())
 
     @property
@@ -80,14 +80,14 @@ class Service:
         return await self.threads.run(max(size, read if read > SHORT_BODY else 0), work, *arguments)
 
     async def submit(
-        self, ask: GenerationParams, prompts: list[Any], n: int, name: str
+        self, params: GenerationParams, prompts: list[Any], n: int, name: str
     ) -> tuple[list[Job], EventQueue]:
         """Jobs that the engine has accepted: ``n`` for each prompt. Raises ApiError."""
         encoded = await self.encode(*prompts)
-        if ask.request.constraint is not None:
-            await self.threads.compile(ask.compile_constraint, self.terms.target)
+        if params.request.constraint is not None:
+            await self.threads.compile(params.compile_constraint, self.terms.target)
         outlet = EventQueue()
-        jobs = ask.jobs(outlet, encoded, n, name)
+        jobs = params.jobs(outlet, encoded, n, name)
         self.engine.submit(jobs)
         try:
             await wait_until_accepted(outlet, jobs)

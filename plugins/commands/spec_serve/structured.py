@@ -77,8 +77,8 @@ def _from_response_format(asked: Any, style: JsonStyle) -> Constraint | None:
     return style.json(schema)
 
 
-def _from_structured_outputs(asked: StructuredOutputs, style: JsonStyle) -> Constraint | None:
-    given = {key: value for key, value in asked.model_dump(by_alias=True).items() if value is not None}
+def _from_structured_outputs(outputs: StructuredOutputs, style: JsonStyle) -> Constraint | None:
+    given = {key: value for key, value in outputs.model_dump(by_alias=True).items() if value is not None}
     style = attrs.evolve(style, compact=style.compact or bool(given.pop("disable_any_whitespace", False)))
     if (closed := given.pop("disable_additional_properties", None)) is not None:
         style = attrs.evolve(style, open_objects=not closed)
@@ -121,7 +121,7 @@ def tools_constraint(
     choice: str | Mapping[str, Any],
     channels: bool = False,
     parallel: bool = True,
-    answer: Constraint | None = None,
+    constraint: Constraint | None = None,
     form: CallForm = TAGGED,
 ) -> Constraint | None:
     """The constraint of a text that may call functions; None where nothing is to be enforced.
@@ -139,18 +139,18 @@ def tools_constraint(
     """
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
     demanded = _demanded_functions(functions, choice)
-    if demanded is not None and answer is not None:
+    if demanded is not None and constraint is not None:
         raise ApiError(400, "calls are demanded and the text is constrained otherwise; write one", "tool_choice")
     if choice == "none" or not functions:
-        return Channels({}, _compile(answer)) if channels and answer is not None else answer
-    if answer is None and demanded is None and not any(function.get("strict") for function in functions.values()):
+        return Channels({}, _compile(constraint)) if channels and constraint is not None else constraint
+    if constraint is None and demanded is None and not any(function.get("strict") for function in functions.values()):
         return None
     callable_functions = functions if demanded is None else demanded
     if channels:
         calls = {name: arguments_of(function) for name, function in callable_functions.items()}
-        return Channels(calls, _compile(answer), demanded is not None)
+        return Channels(calls, _compile(constraint), demanded is not None)
     several = parallel and not isinstance(choice, Mapping)
-    return call_tags(list(callable_functions.values()), form, several, demanded is not None, _compile(answer))
+    return call_tags(list(callable_functions.values()), form, several, demanded is not None, _compile(constraint))
 
 
 def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -167,14 +167,14 @@ def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str,
     return functions
 
 
-def _compile(answer: Constraint | None) -> Compiled | None:
+def _compile(constraint: Constraint | None) -> Compiled | None:
     """An answer's constraint as a part of another one. Raises ApiError for tags, which have parts themselves."""
-    if answer is None:
+    if constraint is None:
         return None
-    if isinstance(answer, StructuralTags):
+    if isinstance(constraint, StructuralTags):
         raise ApiError(400, "a structural_tag cannot be combined with tools or channels; leave one out", "tools")
-    assert isinstance(answer, Compiled)
-    return answer
+    assert isinstance(constraint, Compiled)
+    return constraint
 
 
 def arguments_of(function: Mapping[str, Any]) -> JsonSchema:

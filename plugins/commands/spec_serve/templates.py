@@ -33,13 +33,13 @@ NAMED = {
 BYTES_MAX = 1 << 20
 
 
-def template_of(limits: ServeSettings) -> str | None:
+def template_of(settings: ServeSettings) -> str | None:
     """The template that was given, None where it is the model's own. Raises UsageError."""
-    if limits.chat_template is not None and limits.chat_template_file is not None:
+    if settings.chat_template is not None and settings.chat_template_file is not None:
         raise UsageError("--chat-template and --chat-template-file are both given", hint="give one of them")
-    if limits.chat_template_file is not None:
-        return _read(Path(limits.chat_template_file))
-    given = limits.chat_template
+    if settings.chat_template_file is not None:
+        return _read(Path(settings.chat_template_file))
+    given = settings.chat_template
     return None if given is None else NAMED.get(given, given)
 
 

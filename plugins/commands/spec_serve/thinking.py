@@ -48,11 +48,11 @@ class ThoughtReader:
     _spaces: list[str] = attrs.field(factory=list)
 
     @classmethod
-    def after(cls, prompt: str, form: Thinking) -> ThoughtReader:
+    def after(cls, prompt: str, thinking: Thinking) -> ThoughtReader:
         """A reader of the text that follows this prompt."""
         tail = prompt.rstrip()
-        label = bool(form.label) and tail.endswith(form.opening + form.label)
-        return cls(form, label or tail.endswith(form.opening), labelled=label or not form.label)
+        label = bool(thinking.label) and tail.endswith(thinking.opening + thinking.label)
+        return cls(thinking, label or tail.endswith(thinking.opening), labelled=label or not thinking.label)
 
     def put(self, text: str) -> tuple[str, str]:
         """(thinking, answer): what was added to each of them."""

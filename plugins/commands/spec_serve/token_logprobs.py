@@ -29,9 +29,9 @@ def chat_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> dict[str, Any]
     return {"content": [_chat(token, p, tokenizer) for token, p in pairs], "refusal": None}
 
 
-def _chat(token: int, p: Logprob, tokenizer: Tokenizer) -> dict[str, Any]:
-    top = [_entry(t, value, tokenizer) for t, value in p.top]
-    return {**_entry(token, p.value, tokenizer), "top_logprobs": top}
+def _chat(token: int, logprob: Logprob, tokenizer: Tokenizer) -> dict[str, Any]:
+    top = [_entry(t, value, tokenizer) for t, value in logprob.top]
+    return {**_entry(token, logprob.value, tokenizer), "top_logprobs": top}
 
 
 def _entry(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -58,25 +58,25 @@ def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokeni
     }
 
 
-def echo_logprobs(given: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
+def echo_logprobs(echo: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
     """Log-probabilities of the tokens of a prompt; the first has none."""
     places = Places(tokenizer.stream())
-    tops = [name_logprobs(token, p, tokenizer) for token, p in zip(given.ids[1:], given.scores, strict=True)]
+    tops = [name_logprobs(token, p, tokenizer) for token, p in zip(echo.ids[1:], echo.scores, strict=True)]
     return {
-        "tokens": [*(_name(token, tokenizer) for token in given.ids[:1]), *(name for name, _ in tops)],
-        "token_logprobs": [*(None for _ in given.ids[:1]), *(finite(p.value) for p in given.scores)],
-        "top_logprobs": [*(None for _ in given.ids[:1]), *(top for _, top in tops)],
-        "text_offset": [places.before(token) for token in given.ids],
+        "tokens": [*(_name(token, tokenizer) for token in echo.ids[:1]), *(name for name, _ in tops)],
+        "token_logprobs": [*(None for _ in echo.ids[:1]), *(finite(p.value) for p in echo.scores)],
+        "top_logprobs": [*(None for _ in echo.ids[:1]), *(top for _, top in tops)],
+        "text_offset": [places.before(token) for token in echo.ids],
     }
 
 
-def name_logprobs(token: int, p: Logprob, tokenizer: Tokenizer) -> tuple[str, dict[str, float]]:
+def name_logprobs(token: int, logprob: Logprob, tokenizer: Tokenizer) -> tuple[str, dict[str, float]]:
     """The name of a token, and the log-probabilities of the best by name, its own among them.
 
     A name is the text of a token; where it is part of a character, has no text, or another token has the same text,
     it is ``bytes:...`` as in OpenAI's API, or ``token_id:...`` as in vLLM's.
     """
-    values = {token: p.value, **dict(p.top)}
+    values = {token: logprob.value, **dict(logprob.top)}
     names: dict[str, int] = {}
     for t in sorted(values, key=lambda t: -values[t]):
         name = _name(t, tokenizer)

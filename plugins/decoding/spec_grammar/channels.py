@@ -45,8 +45,8 @@ class Channels(Compiled):
         return [{"name": "channels", "lark_grammar": _whole(" | ".join(options), target)}, *inner]
 
 
-def _rename_first(name: str, given: Compiled, target: Target) -> Grammars:
-    first, *rest = given.grammars(target)
+def _rename_first(name: str, compiled: Compiled, target: Target) -> Grammars:
+    first, *rest = compiled.grammars(target)
     return [{**first, "name": name}, *rest]
 
 

@@ -172,7 +172,7 @@ class Ngram:
 
     def _draft(
         self,
-        memory: NgramState,
+        state: NgramState,
         places: list[Place],
         text: list[int],
         budget: int,
@@ -184,10 +184,10 @@ class Ngram:
         if best is None:
             return []
         match, (log, at) = best
-        memory.matched[leaf] = match
-        memory.evidence.of(match).fade()
-        length = min(budget, self.draft_max, max_length(memory.evidence.value(match), p_min))
-        ids = continuation(text if log is memory.log else log, at, length, own=log is memory.log)
+        state.matched[leaf] = match
+        state.evidence.of(match).fade()
+        length = min(budget, self.draft_max, max_length(state.evidence.value(match), p_min))
+        ids = continuation(text if log is state.log else log, at, length, own=log is state.log)
         return cut_at_end(ids, self.eog)
 
 

@@ -153,9 +153,9 @@ class ConstraintConformance(Conformance):
             text.append(token)
         return text
 
-    def _equal(self, looking: Matcher, tokens: list[int], when: str) -> None:
+    def _equal(self, matcher: Matcher, tokens: list[int], when: str) -> None:
         plain = self.after(tokens)
-        mask, expected = looking.masks(())[0], plain.masks(())[0]
+        mask, expected = matcher.masks(())[0], plain.masks(())[0]
         shape = mask.shape == (words(self.model.info.vocab),)
         expect(shape and np.array_equal(mask, expected), f"the mask after {tokens} is another one {when}")
-        expect(looking.complete == plain.complete, f"complete is {looking.complete} {when}")
+        expect(matcher.complete == plain.complete, f"complete is {matcher.complete} {when}")

@@ -86,9 +86,9 @@ class ExtendChecks(Conformance):
         return {text[:-BEFORE]: token for text, token in extensions.items()}
 
 
-def reads_states(answer: Compat) -> bool:
+def reads_states(compat: Compat) -> bool:
     """Whether its drafts depend on hidden states of the target."""
-    return answer.needs.final or bool(answer.needs.hidden)
+    return compat.needs.final or bool(compat.needs.hidden)
 
 
 def record_first_tokens(run: Run) -> Drafted:

@@ -66,10 +66,10 @@ class MemoryChecks(DraftChecks):
         first, second = ((d.parents or range(-1, len(d) - 1))[:n] for d in (one, two))
         return one.ids[:n] == two.ids[:n] and list(first) == list(second) and near(one, two)
 
-    def same_drafts(self, drafts: Drafts, expected: Drafts, requests: list[Request], keys: Any = None) -> None:
+    def same_drafts(self, drafts: Drafts, expected_drafts: Drafts, requests: list[Request], keys: Any = None) -> None:
         """Compare the drafts of two runs at the given places, or at all of both."""
-        for key in sorted({*drafts, *expected} if keys is None else keys):
-            one, two = drafts.get(key), expected.get(key)
+        for key in sorted({*drafts, *expected_drafts} if keys is None else keys):
+            one, two = drafts.get(key), expected_drafts.get(key)
             if not self.agree(one, two):
                 shown = [None if d is None else list(d.ids) for d in (one, two)]
                 rows = " of other probs" if shown[0] == shown[1] else ""

@@ -319,18 +319,18 @@ class TargetConformance(TargetPartChecks):
         self.is_plain(run, [again])
 
 
-def check_bytes(words: Tokenizer) -> None:
+def check_bytes(tokenizer: Tokenizer) -> None:
     """Bytes of tokens make up the text of tokens, and a text becomes ids. Raises Found."""
-    ids = [i * 37 % words.vocab_size for i in range(60)]
-    parts = [words.token_bytes(i) for i in ids]
+    ids = [i * 37 % tokenizer.vocab_size for i in range(60)]
+    parts = [tokenizer.token_bytes(i) for i in ids]
     expect(all(type(part) is bytes for part in parts), f"token_bytes({ids[0]}) is {parts[0]!r}")
     for token, part in zip(ids, parts, strict=True):
-        text, decoded = part.decode("utf-8", "replace"), words.decode([token])
+        text, decoded = part.decode("utf-8", "replace"), tokenizer.decode([token])
         expect(
             "\ufffd" in text or text.strip(" ") == decoded.strip(" "), f"token {token} is {part!r}, decoded {decoded!r}"
         )
-    text = words.decode(ids[:9])
+    text = tokenizer.decode(ids[:9])
     for special, bos in ((False, True), (True, False)):
-        encoded = words.encode(text, special=special, bos=bos)
-        right = isinstance(encoded, list) and all(type(i) is int and 0 <= i < words.vocab_size for i in encoded)
+        encoded = tokenizer.encode(text, special=special, bos=bos)
+        right = isinstance(encoded, list) and all(type(i) is int and 0 <= i < tokenizer.vocab_size for i in encoded)
         expect(right, f"encode({text!r}) is {encoded!r}")

@@ -24,21 +24,21 @@ DIGITS = 18
 """Max digits of an id that is written as a number."""
 
 
-def write(result: Outcome, folder: Path) -> list[Path]:
+def write(outcome: Outcome, folder: Path) -> list[Path]:
     """One file per contender and repeat: ``NAME.jsonl``, or ``NAME-run2.jsonl`` if there are several."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise common.unwritable(folder, error) from error
     texts: dict[tuple[str, int], dict[str, list[Record]]] = {}
-    for record in (r for lap in result.laps for r in lap.records):
+    for record in (r for lap in outcome.laps for r in lap.records):
         texts.setdefault((record.contender, record.repeat), {}).setdefault(record.prompt, []).append(record)
     names = file_names([name for name, _ in texts])
-    several = result.header.repeats > 1
+    several = outcome.header.repeats > 1
     paths = []
     for (name, repeat), questions in texts.items():
         path = folder / f"{names[name]}{f'-run{repeat + 1}' if several else ''}.jsonl"
-        paths.append(write_file(path, lines(questions.values(), result.header)))
+        paths.append(write_file(path, lines(questions.values(), outcome.header)))
     return paths
 
 

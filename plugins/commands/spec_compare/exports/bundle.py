@@ -72,11 +72,11 @@ def write(folder: Path, file: Path, report: bool, with_prompts: bool = True) -> 
     return hashlib.sha256(data).hexdigest()
 
 
-def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
+def contents(folder: Path, outcome: Outcome, report: bool) -> dict[str, bytes]:
     """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
     files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
-    files[SUMMARY] = format_json(result.body(), indent=1).encode()
-    left_out = () if result.prompts else (prompts.NAME,)
+    files[SUMMARY] = format_json(outcome.body(), indent=1).encode()
+    left_out = () if outcome.prompts else (prompts.NAME,)
     for name in (costs.NAME, prompts.NAME):
         if (folder / name).exists() and name not in left_out:
             files[name] = (folder / name).read_bytes()
@@ -84,7 +84,7 @@ def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
         from spec_compare.report import page, svg
 
         svg.check()
-        files[REPORT] = page.page(result).encode("utf-8", "replace")
+        files[REPORT] = page.page(outcome).encode("utf-8", "replace")
     return files
 
 

@@ -34,18 +34,18 @@ PRINTED = dict(zip(svg.SERIES, COLOURS, strict=True)) | {svg.INK: "#000000", svg
 PROPERTIES = ("color", "edgecolor", "facecolor", "markerfacecolor", "markeredgecolor")
 
 
-def write_figures(result: Outcome, folder: Path, formats: Iterable[str]) -> list[Path]:
+def write_figures(outcome: Outcome, folder: Path, formats: Iterable[str]) -> list[Path]:
     """One file per drawing and format: ``speedup.pdf``, or ``speedup-1.pdf`` if a figure has several drawings.
 
     Raises UsageError for an unknown format, without matplotlib, and if a file cannot be written.
     """
-    chosen, note = check_formats(formats), describe_unreliability(result.warnings)
+    chosen, note = check_formats(formats), describe_unreliability(outcome.warnings)
     svg.check()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [
             path
-            for figure in figures(result)
+            for figure in figures(outcome)
             for stem, part in named_parts(figure)
             for path in write_drawing(figure, part, [folder / f"{stem}.{form}" for form in chosen], note)
         ]

@@ -36,10 +36,10 @@ class Curve:
     rows: dict[int, Row] = attrs.field(factory=dict)
 
 
-def write(result: Outcome, folder: Path, thinking: str) -> list[Path]:
+def write(outcome: Outcome, folder: Path, thinking: str) -> list[Path]:
     """Write the files. Raises UsageError if no contender has a length, or if a file cannot be written."""
     require_yaml()
-    listed = curves(result)
+    listed = curves(outcome)
     if not listed:
         raise UsageError(
             "no contender drafted with the target's own text", hint="compare a method without a lossy rule"
@@ -50,16 +50,16 @@ def write(result: Outcome, folder: Path, thinking: str) -> list[Path]:
         raise common.unwritable(folder, error) from error
     names = file_names([curve.title for curve in listed])
     return [
-        write_file(folder / f"{names[curve.title]}.yaml", text(result.header, curve, thinking).encode())
+        write_file(folder / f"{names[curve.title]}.yaml", text(outcome.header, curve, thinking).encode())
         for curve in listed
     ]
 
 
-def curves(result: Outcome) -> list[Curve]:
+def curves(outcome: Outcome) -> list[Curve]:
     """The curves of all contenders whose text is the target's own. A contender whose text differs is noted."""
-    rows = {row.contender: row for row in result.rows if row.family == ALL}
+    rows = {row.contender: row for row in outcome.rows if row.family == ALL}
     by_identity: dict[str, Curve] = {}
-    for facts in result.header.contenders:
+    for facts in outcome.header.contenders:
         row = rows.get(facts.name)
         if facts.name == facts.baseline or row is None or row.mean_acceptance_length is None or is_lossy(row):
             continue
@@ -70,7 +70,7 @@ def curves(result: Outcome) -> list[Curve]:
             print_note(f"{facts.name} is left out: its text differs from plain decoding's")
             continue
         key = as_json(_identity(facts))
-        curve = by_identity.setdefault(key, Curve(_title(result.header, facts), facts))
+        curve = by_identity.setdefault(key, Curve(_title(outcome.header, facts), facts))
         curve.rows[draft_length(facts)] = row
     return list(by_identity.values())
 

@@ -41,16 +41,16 @@ WORST = "the family of prompts with the smallest speedup"
 DIFFERS = "its text differs from plain decoding's, so it has no speed"
 
 
-def latex(result: Outcome, path: Path) -> list[Path]:
+def latex(outcome: Outcome, path: Path) -> list[Path]:
     """A file of tables that ``\\input`` reads; it needs the package booktabs."""
-    blocks = [_latex_table(result, group, n) for n, group in enumerate(groups(facets(result.header)))]
-    head = ["% \\usepackage{booktabs}", *(f"% {escape_comment(line)}" for line in circumstances(result) if line)]
+    blocks = [_latex_table(outcome, group, n) for n, group in enumerate(groups(facets(outcome.header)))]
+    head = ["% \\usepackage{booktabs}", *(f"% {escape_comment(line)}" for line in circumstances(outcome) if line)]
     return [write_file(path, "\n".join([*head, *blocks]).encode())]
 
 
-def markdown(result: Outcome, path: Path) -> list[Path]:
+def markdown(outcome: Outcome, path: Path) -> list[Path]:
     """A table with a column per model and temperature."""
-    return [write_file(path, _markdown_table(result, facets(result.header)).encode())]
+    return [write_file(path, _markdown_table(outcome, facets(outcome.header)).encode())]
 
 
 def groups(listed: Sequence[Facet]) -> list[list[Facet]]:
@@ -60,9 +60,9 @@ def groups(listed: Sequence[Facet]) -> list[list[Facet]]:
     return [list(group) for _, group in groupby(listed, key=lambda facet: facet.model)]
 
 
-def circumstances(result: Outcome) -> list[str]:
+def circumstances(outcome: Outcome) -> list[str]:
     """What the figures depend on."""
-    header = result.header
+    header = outcome.header
     target = header.targets[0]
     return [
         f"{header.date}, {target.device}, {target.dtype}, {header.environment.get('cpu', '')}",
@@ -72,19 +72,19 @@ def circumstances(result: Outcome) -> list[str]:
     ]
 
 
-def caption(result: Outcome) -> str:
+def caption(outcome: Outcome) -> str:
     """What the figures are; intervals are named if there are some."""
-    level = f" with its {100 * result.header.interval:.4g} % bootstrap interval over prompts"
-    has_intervals = any(row.low is not None and row.contender not in result.baselines.values() for row in result.rows)
+    level = f" with its {100 * outcome.header.interval:.4g} % bootstrap interval over prompts"
+    has_intervals = any(row.low is not None and row.contender not in outcome.baselines.values() for row in outcome.rows)
     return f"Speedup over plain decoding{level if has_intervals else ''}, and tokens per step"
 
 
-def best_speedups(result: Outcome, listed: Sequence[Facet], table: Table) -> dict[str, float | None]:
+def best_speedups(outcome: Outcome, listed: Sequence[Facet], table: Table) -> dict[str, float | None]:
     """{baseline of a facet: the speedup that is best there, as it is shown}, of texts that are the target's own.
 
     None if another contender's interval covers it, or is not known. A contender that knows the text is left out.
     """
-    knowing = {facts.name for facts in result.header.contenders if facts.methods == [ORACLE]}
+    knowing = {facts.name for facts in outcome.header.contenders if facts.methods == [ORACLE]}
     fair = {
         facet.baseline: [row for own in table.values() if (row := own.get(facet.baseline)) and _is_fair(row, knowing)]
         for facet in listed
@@ -104,8 +104,8 @@ def _is_fair(row: Row, knowing: set[str]) -> bool:
     return row.speedup is not None and not is_lossy(row) and row.contender not in knowing
 
 
-def _latex_table(result: Outcome, listed: list[Facet], number: int) -> str:
-    table = pivot(result, listed)
+def _latex_table(outcome: Outcome, listed: list[Facet], number: int) -> str:
+    table = pivot(outcome, listed)
     rows = [row for own in table.values() for row in own.values()]
     figures = figures_of(rows)
     abreast = len(listed) <= ABREAST and abreast_width(table, figures) <= TEXT_WIDTH
@@ -115,12 +115,12 @@ def _latex_table(result: Outcome, listed: list[Facet], number: int) -> str:
         [
             r"\begin{table}[htbp]",
             r"\centering\small",
-            rf"\caption{{{escape_latex(caption(result))} ($\tau$).{_notes(result, rows)}}}",
+            rf"\caption{{{escape_latex(caption(outcome))} ($\tau$).{_notes(outcome, rows)}}}",
             r"\medskip",
             rf"\label{{tab:comparison{'' if not number else f'-{number + 1}'}}}",
             rf"\begin{{tabular}}{{l{'r' * len(figures) * groups}}}",
             r"\toprule",
-            *layout(result, listed, table, figures),
+            *layout(outcome, listed, table, figures),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -163,8 +163,8 @@ def _worst_text(row: Row) -> str:
     return f"{row.worst_speedup:.2f} {cut_middle(row.worst_family or '', FAMILY_MAX)}"
 
 
-def _columns_of_facets(result: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
-    best = best_speedups(result, listed, table)
+def _columns_of_facets(outcome: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
+    best = best_speedups(outcome, listed, table)
     return [
         *_latex_heads(listed, figures),
         r"\midrule",
@@ -181,8 +181,8 @@ def _columns_of_facets(result: Outcome, listed: list[Facet], table: Table, figur
     ]
 
 
-def _rows_of_facets(result: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
-    best = best_speedups(result, listed, table)
+def _rows_of_facets(outcome: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
+    best = best_speedups(outcome, listed, table)
     lines = [" & ".join(["Method", *figures]) + r" \\"]
     for facet in listed:
         title = ", ".join(
@@ -203,11 +203,11 @@ def _rows_of_facets(result: Outcome, listed: list[Facet], table: Table, figures:
     return lines
 
 
-def _notes(result: Outcome, rows: list[Row]) -> str:
+def _notes(outcome: Outcome, rows: list[Row]) -> str:
     notes = [rf" $\ast$: {LOSSY}."] if any(map(is_lossy, rows)) else []
     notes += [f" --: {DIFFERS}."] if any(r.speedup is None for r in rows) else []
     notes += [f" Worst: {WORST}."] if any(r.worst_family is not None for r in rows) else []
-    note = describe_unreliability(result.warnings)
+    note = describe_unreliability(outcome.warnings)
     return "".join([*notes, f" {escape_latex(note)}" if note else ""])
 
 
@@ -264,9 +264,9 @@ def escape_comment(text: str) -> str:
     return " ".join(text.split())
 
 
-def _markdown_table(result: Outcome, listed: list[Facet]) -> str:
-    table = pivot(result, listed)
-    columns = best_speedups(result, listed, table)
+def _markdown_table(outcome: Outcome, listed: list[Facet]) -> str:
+    table = pivot(outcome, listed)
+    columns = best_speedups(outcome, listed, table)
     rows = [row for own in table.values() for row in own.values()]
     lines = [
         "| method | " + " | ".join(escape_markdown(facet.title) for facet in listed) + " |",
@@ -276,11 +276,11 @@ def _markdown_table(result: Outcome, listed: list[Facet]) -> str:
             for name, row in table.items()
         ),
         "",
-        f"{caption(result)}; {escape_markdown(circumstances(result)[0])}.",
+        f"{caption(outcome)}; {escape_markdown(circumstances(outcome)[0])}.",
         *([f"\\*: {LOSSY}."] if any(map(is_lossy, rows)) else []),
         *([f"-: {DIFFERS}."] if any(row.speedup is None for row in rows) else []),
         *([f"worst: {WORST}."] if any(row.worst_family is not None for row in rows) else []),
-        escape_markdown(describe_unreliability(result.warnings)),
+        escape_markdown(describe_unreliability(outcome.warnings)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

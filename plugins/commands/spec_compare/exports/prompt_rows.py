@@ -18,17 +18,17 @@ from spec_core.errors import UsageError
 Row = Callable[[Prompt, list[str]], dict[str, Any]]
 
 
-def speed_bench(result: Outcome, path: Path) -> list[Path]:
+def speed_bench(outcome: Outcome, path: Path) -> list[Path]:
     """Rows of SPEED-Bench and Spec-Bench: ``question_id``, ``category`` and ``turns``."""
     return _write(
-        result, path, lambda p, turns: {"question_id": number_or_text(p.id), "category": p.family, "turns": turns}
+        outcome, path, lambda p, turns: {"question_id": number_or_text(p.id), "category": p.family, "turns": turns}
     )
 
 
-def spec_al(result: Outcome, path: Path) -> list[Path]:
+def spec_al(outcome: Outcome, path: Path) -> list[Path]:
     """Rows of AIPerf's ``spec_al_mtbench``: ``prompt_id``, ``category``, and the turns as ``prompt``."""
     return _write(
-        result, path, lambda p, turns: {"prompt_id": number_or_text(p.id), "category": p.family, "prompt": turns}
+        outcome, path, lambda p, turns: {"prompt_id": number_or_text(p.id), "category": p.family, "prompt": turns}
     )
 
 
@@ -37,10 +37,10 @@ def number_or_text(prompt: str) -> int | str:
     return int(prompt) if is_number(prompt) else prompt
 
 
-def _write(result: Outcome, path: Path, row: Row) -> list[Path]:
-    if not result.prompts:
+def _write(outcome: Outcome, path: Path, row: Row) -> list[Path]:
+    if not outcome.prompts:
         raise UsageError("the prompts were not stored with these results", hint="compare again without --no-prompts")
-    lines = (as_json(row(prompt, turns_of(prompt))) + "\n" for prompt in result.prompts)
+    lines = (as_json(row(prompt, turns_of(prompt))) + "\n" for prompt in outcome.prompts)
     return [write_file(path, "".join(lines).encode())]
 
 

@@ -26,30 +26,30 @@ SPACES = " \u00a0\u3000\ufeff"
 EXTRA = "pip install 'spec-core[parquet]'"
 
 
-def csv(result: Outcome, path: Path) -> list[Path]:
+def csv(outcome: Outcome, path: Path) -> list[Path]:
     """A line per contender and family, with the names of ``summary.json``; lists and objects as JSON."""
-    return [write_file(path, _csv([_flat(row) for row in rows(result)]))]
+    return [write_file(path, _csv([_flat(row) for row in rows(outcome)]))]
 
 
-def texts(result: Outcome, path: Path) -> list[Path]:
+def texts(outcome: Outcome, path: Path) -> list[Path]:
     """A line per text: counts and times, without its tokens and steps."""
-    return [write_file(path, _csv(text_rows(result)))]
+    return [write_file(path, _csv(text_rows(outcome)))]
 
 
-def text_rows(result: Outcome) -> list[dict[str, Any]]:
+def text_rows(outcome: Outcome) -> list[dict[str, Any]]:
     """A row per text, with the settings of a sweep."""
-    names, facts = varying_settings(result.header), {c.name: c for c in result.header.contenders}
-    return [_text(r) | swept_of(facts[r.contender], names) for lap in result.laps for r in lap.records]
+    names, facts = varying_settings(outcome.header), {c.name: c for c in outcome.header.contenders}
+    return [_text(r) | swept_of(facts[r.contender], names) for lap in outcome.laps for r in lap.records]
 
 
-def parquet(result: Outcome, path: Path) -> list[Path]:
+def parquet(outcome: Outcome, path: Path) -> list[Path]:
     """A row per contender and family; lists stay lists. Raises UsageError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet as files
     except ImportError as error:
         raise UsageError("--parquet needs pyarrow, which is not installed", hint=EXTRA) from error
-    sink, lines = io.BytesIO(), one_kind_each([_with_json_objects(row) for row in rows(result)])
+    sink, lines = io.BytesIO(), one_kind_each([_with_json_objects(row) for row in rows(outcome)])
     try:
         files.write_table(pyarrow.Table.from_pylist(lines), sink)
     except (pyarrow.ArrowException, OverflowError) as error:  # a column of Parquet has one type
@@ -57,10 +57,10 @@ def parquet(result: Outcome, path: Path) -> list[Path]:
     return [write_file(path, sink.getvalue())]
 
 
-def rows(result: Outcome) -> Iterator[dict[str, Any]]:
+def rows(outcome: Outcome) -> Iterator[dict[str, Any]]:
     """The rows, with what distinguishes this machine and this model."""
-    header = result.header
-    for row in result.rows:
+    header = outcome.header
+    for row in outcome.rows:
         facts = next(c for c in header.contenders if c.name == row.contender)
         target = header.targets[facts.target]
         where = {"model": target.model, "dtype": target.dtype, "device": target.device, "host": header.host}
@@ -72,7 +72,7 @@ def rows(result: Outcome) -> Iterator[dict[str, Any]]:
             **where,
             "batch": header.batch,
             "methods": methods,
-            "times_unreliable": bool(result.warnings),
+            "times_unreliable": bool(outcome.warnings),
             **own,
         }
 

@@ -29,21 +29,23 @@ class Bounds:
     acceptance: float | None
 
 
-def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: DraftStatistics, costs: Curves, draft_max: int) -> Bounds:
+def bounds(
+    laps: Sequence[Lap], plain: Sequence[Lap], statistics: DraftStatistics, curves: Curves, draft_max: int
+) -> Bounds:
     """Bounds of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its
     records. draft_max: longest draft that a run allows.
     """
     records = [record for lap in laps for record in lap.records]
-    step = costs.at(depth(records))
+    step = curves.at(depth(records))
     best = perfect(step, draft_max)
-    if not tally.drafts:
+    if not statistics.drafts:
         return Bounds(best.speedup, best.drafts, None, None)
     added = drafting(laps, step(1) / (seconds_per_step(plain) or step(1)))
     return Bounds(
         best.speedup,
         best.drafts,
-        perfect(step, max(tally.reached, default=0), added).speedup,
-        acceptance_bound(step, tally, records, added),
+        perfect(step, max(statistics.reached, default=0), added).speedup,
+        acceptance_bound(step, statistics, records, added),
     )
 
 
@@ -82,25 +84,27 @@ def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
     return 0.0
 
 
-def acceptance_bound(step: Cost, tally: DraftStatistics, records: list[Record], drafting: Cost) -> float:
+def acceptance_bound(step: Cost, statistics: DraftStatistics, records: list[Record], drafting: Cost) -> float:
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 
     A method that chooses its lengths well exceeds every constant length. Only the second is defined for trees.
     """
     lengths = as_drafted(step, _steps(records), drafting) or 1.0
-    return max(lengths, _constant(step, tally, drafting).speedup if tally.drafted == tally.depth else 1.0)
+    return max(
+        lengths, _constant(step, statistics, drafting).speedup if statistics.drafted == statistics.depth else 1.0
+    )
 
 
-def _constant(step: Cost, tally: DraftStatistics, drafting: Cost) -> Bound:
+def _constant(step: Cost, statistics: DraftStatistics, drafting: Cost) -> Bound:
     """Bound of a constant acceptance, up to the last position that was tested often enough."""
-    _, counts, right = tally.positions
+    _, counts, right = statistics.positions
     sure = []
     for kept, tested in zip(right, counts, strict=True):
         if tested < SURE:
             break
         sure.append(kept / tested)
-    return constant_length(step, sure, drafting, tally.drafts / tally.steps)
+    return constant_length(step, sure, drafting, statistics.drafts / statistics.steps)
 
 
 def _steps(records: Iterable[Record]) -> Iterator[tuple[int, int, int]]:

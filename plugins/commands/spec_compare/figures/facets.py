@@ -90,9 +90,9 @@ def short_names(header: Header) -> dict[str, str]:
     return {name: short for f in facets(header) for name, short in {f.baseline: f.plain, **f.series}.items()}
 
 
-def pivot(result: Outcome, listed: Iterable[Facet], family: str = ALL) -> dict[str, dict[str, Row]]:
+def pivot(outcome: Outcome, listed: Iterable[Facet], family: str = ALL) -> dict[str, dict[str, Row]]:
     """{method: {baseline of a facet: its row}}."""
-    rows = {row.contender: row for row in result.rows if row.family == family}
+    rows = {row.contender: row for row in outcome.rows if row.family == family}
     table: dict[str, dict[str, Row]] = {}
     for facet in listed:
         for contender, name in facet.series.items():

@@ -236,14 +236,14 @@ def row(
 def _bounds(
     own_laps: list[Lap],
     plain: list[Lap],
-    tally: DraftStatistics,
+    statistics: DraftStatistics,
     costs: tuple[Curves, int] | None,
     speedup: float | None,
 ) -> dict[str, Any]:
     """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
     if costs is None:
         return {}
-    limits = bounds(own_laps, plain, tally, *costs)
+    limits = bounds(own_laps, plain, statistics, *costs)
     return {
         "hardware_bound": limits.hardware,
         "hardware_drafts": limits.drafts,

@@ -66,42 +66,42 @@ def cut_worst_families(rows: Iterable[Row], length_max: int = FAMILY_MAX) -> lis
     ]
 
 
-def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> None:
+def show_outcome(outcome: Outcome, wide: bool, against: str | None = None) -> None:
     """Print the tables of an outcome, with its bounds, differences and warnings.
 
     against: a contender with which every other one is compared. Raises UsageError for an unknown one.
     """
-    header = result.header
+    header = outcome.header
     if against is not None:
-        _show_against(result, against)
+        _show_against(outcome, against)
     show(
-        result.rows,
-        result.differences,
-        result.warnings,
+        outcome.rows,
+        outcome.differences,
+        outcome.warnings,
         wide,
         header.batch,
-        result.baselines,
+        outcome.baselines,
         header.interval,
         facets(header),
     )
-    for bound in result.routing:
+    for bound in outcome.routing:
         say(bound.text)
-    if result.lengths:
-        show_table(length_cells(result.lengths), title="speedup at tokens per step, by length of the prompts")
-    for line in result.unknown:
+    if outcome.lengths:
+        show_table(length_cells(outcome.lengths), title="speedup at tokens per step, by length of the prompts")
+    for line in outcome.unknown:
         say(f"not known: {line}")
-    if result.equality:
-        show_table(equality_cells(result), title="equality by type")
+    if outcome.equality:
+        show_table(equality_cells(outcome), title="equality by type")
 
 
-def _show_against(result: Outcome, name: str) -> None:
-    chosen = pairs_against(result.pairs, short_names(result.header), name)
+def _show_against(outcome: Outcome, name: str) -> None:
+    chosen = pairs_against(outcome.pairs, short_names(outcome.header), name)
     lines = [[pair.contender, f"{pair.ratio:.2f}×", _span(pair), str(pair.prompts)] for pair in chosen]
-    heads = ["method", f"× {name}", interval_title(result.header.interval), "prompts"]
+    heads = ["method", f"× {name}", interval_title(outcome.header.interval), "prompts"]
     show_table(Cells(heads, lines, frozenset({"method"})), title=f"against {name}, all families")
 
 
-def equality_cells(result: Outcome) -> Cells:
+def equality_cells(outcome: Outcome) -> Cells:
     """A line per contender: its types, equal texts, and the earliest difference.
 
     "as first": texts of plain decoding that equal the first plain decoding's.
@@ -117,7 +117,7 @@ def equality_cells(result: Outcome) -> Cells:
             "-" if row.position is None else str(row.position),
             "-" if row.gap is None else f"{row.gap:.2g}",
         ]
-        for row in result.equality
+        for row in outcome.equality
     ]
     return Cells(heads, lines, frozenset({"method", "dtype", "cache"}))
 
@@ -176,24 +176,32 @@ def step_parts(row: Row) -> str:
     return f"{step:.3f} ms ({named})"
 
 
-def describe_difference(d: Difference) -> str:
-    if d.unit == "character":
-        other, plain = ("the end" if c is None else repr(chr(c)) for c in (d.other, d.plain))
-        return f"{d.contender} differs on {d.prompt} at character {d.position}: {other} for {plain}"
-    other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
-    gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
-    return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}{_why(d)}"
+def describe_difference(difference: Difference) -> str:
+    if difference.unit == "character":
+        other, plain = ("the end" if c is None else repr(chr(c)) for c in (difference.other, difference.plain))
+        return f"{_place(difference)} at character {difference.position}: {other} for {plain}"
+    other, plain = ("the end" if t is None else f"token {t}" for t in (difference.other, difference.plain))
+    gap = "" if difference.gap is None else f"; the target's two best scores there are {difference.gap:.2g} apart"
+    return f"{_place(difference)} at output position {difference.position}: {other} for {plain}{gap}{_why(difference)}"
 
 
-def _why(d: Difference) -> str:
+def _place(difference: Difference) -> str:
+    return f"{difference.contender} differs on {difference.prompt}"
+
+
+def _why(difference: Difference) -> str:
     """The explanation of ``--exact``; empty without it."""
-    if d.flips is None:
+    if difference.flips is None:
         return ""
-    scores = ", ".join(f"{score:.6g} of token {token}" for score, token in zip(d.scores, d.best, strict=True))
-    cause = (
-        "flips there too: numerics" if d.flips else "does not flip: the method, its rule or its rollback is at fault"
+    scores = ", ".join(
+        f"{score:.6g} of token {token}" for score, token in zip(difference.scores, difference.best, strict=True)
     )
-    return f" ({scores}); plain decoding in steps of the same rows, {d.rows} here, {cause}"
+    cause = (
+        "flips there too: numerics"
+        if difference.flips
+        else "does not flip: the method, its rule or its rollback is at fault"
+    )
+    return f" ({scores}); plain decoding in steps of the same rows, {difference.rows} here, {cause}"
 
 
 def cells_of(

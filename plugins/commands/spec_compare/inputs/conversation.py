@@ -36,14 +36,14 @@ def next_prompt(prompt: Prompt, answers: list[str], target: Target) -> Any:
     return talk if picture_of(prompt) is not None else tokens_of(talk, target)
 
 
-def messages(prompt: Conversation, answers: list[str]) -> Messages:
+def messages(conversation: Conversation, answers: list[str]) -> Messages:
     """The messages before the answer that comes next."""
     talk: Messages = []
-    for number, (turn, answer) in enumerate(zip(prompt.turns, answers, strict=False)):
-        first = number == 0 and not isinstance(prompt.given[0], int)
-        talk += [*(prompt.given if first else [{"role": "user", "content": turn}])]
+    for number, (turn, answer) in enumerate(zip(conversation.turns, answers, strict=False)):
+        first = number == 0 and not isinstance(conversation.given[0], int)
+        talk += [*(conversation.given if first else [{"role": "user", "content": turn}])]
         talk += [{"role": "assistant", "content": answer}]
-    return [*talk, {"role": "user", "content": prompt.turns[len(answers)]}]
+    return [*talk, {"role": "user", "content": conversation.turns[len(answers)]}]
 
 
 def first_message(text: str, picture: str | None = None) -> Messages:

@@ -165,17 +165,17 @@ def _files(name: str, path: Path) -> list[Path]:
     return there
 
 
-def _prompts(name: str, known: PublicSet, path: Path) -> Iterator[Prompt]:
+def _prompts(name: str, public_set: PublicSet, path: Path) -> Iterator[Prompt]:
     left_out = 0
     for number, row in _rows(path):
         where = f"{path.name}, row {number}"
-        if not isinstance(row, dict) or not known.has(row):
+        if not isinstance(row, dict) or not public_set.has(row):
             keys = ", ".join(map(repr, list(row)[:KEYS_SHOWN])) if isinstance(row, dict) else type(row).__name__
             raise UsageError(
                 f"{where} is not of {name}: it has {keys or 'nothing'}",
-                hint=f"a row of {name} has {known.row}; without --suite the form is recognised",
+                hint=f"a row of {name} has {public_set.row}; without --suite the form is recognised",
             )
-        prompt = known.made(path, where, number, row)
+        prompt = public_set.made(path, where, number, row)
         left_out += prompt is None
         if prompt is not None:
             yield prompt

@@ -95,21 +95,21 @@ def of(setups: Mapping[str, Baseline], rows: Mapping[str, int]) -> Calibration:
     return Calibration(measured=measured)
 
 
-def _rounds(setup: Baseline, rows: int) -> list[Rounds]:
+def _rounds(baseline: Baseline, rows: int) -> list[Rounds]:
     """Rounds of measurements at the beginning of the shortest text, and at the end of the longest."""
-    target, terms = setup.target, setup.terms
+    target, terms = baseline.target, baseline.terms
     rows = min(rows, (target.info.context - 2) // (steps.WARM + 2))
     if rows < 1:
         common.print_note(f"no bounds: a context of {target.info.context} positions has no room to measure steps")
         return []
     numbers = sorted({n for n in ROWS if n < rows} | {rows})
-    return [Rounds(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(setup, target, rows)]
+    return [Rounds(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(baseline, target, rows)]
 
 
-def _depths(setup: Baseline, target: Target, rows: int) -> list[int]:
+def _depths(baseline: Baseline, target: Target, rows: int) -> list[int]:
     room = target.info.context - rows * (steps.WARM + 2) - 1
-    lengths = [len(tokens_of(next_prompt(p, [], target), target)) for p in setup.prompts]
-    return sorted({min(room, min(lengths)), min(room, max(lengths) + setup.terms.max_tokens)})
+    lengths = [len(tokens_of(next_prompt(p, [], target), target)) for p in baseline.prompts]
+    return sorted({min(room, min(lengths)), min(room, max(lengths) + baseline.terms.max_tokens)})
 
 
 def widths(entered: Iterable[ContenderPlan], runs: Mapping[str, Run]) -> dict[str, int]:

@@ -121,38 +121,36 @@ def files_of(target: Target) -> list[File]:
     return [] if not file else hash_files(Path(file))
 
 
-def contender_facts(
-    entrant: ContenderPlan, run: Run, labels: dict[str, str], target: int, hashed: bool
-) -> ContenderFacts:
-    contender, settings = entrant.contender, entrant.settings
+def contender_facts(plan: ContenderPlan, run: Run, labels: dict[str, str], target: int, hashed: bool) -> ContenderFacts:
+    contender, settings = plan.contender, plan.settings
     read = run.plugins if hashed else []
     return ContenderFacts(
         name=contender.name,
         baseline=contender.baseline,
         target=target,
-        methods=entrant.methods,
-        rule=settings["rule"] if entrant.methods else None,
+        methods=plan.methods,
+        rule=settings["rule"] if plan.methods else None,
         rollback=settings["rollback"],
         control=settings["control"],
         label=labels.get(contender.name),
         plugins=[c.name for c in run.plugins],
-        settings=in_force(entrant, run),
+        settings=in_force(plan, run),
         files=[file for c in read for file in method_files(c.name, c.plugin, run.target)],
         controllers=[c.name for c in run.plugins if c.controls],
         proposals={name: sorted(kinds) for name, kinds in run.proposals.items()},
     )
 
 
-def in_force(entrant: ContenderPlan, run: Run) -> dict[str, Setting]:
+def in_force(plan: ContenderPlan, run: Run) -> dict[str, Setting]:
     """Every setting of the core, and every field of the run's plugins."""
-    table = {name: Setting(plain(s.value), s.origin) for name, s in entrant.settings.table.items() if "." not in name}
-    table["methods"] = Setting(entrant.methods, table["methods"].origin)
+    table = {name: Setting(plain(s.value), s.origin) for name, s in plan.settings.table.items() if "." not in name}
+    table["methods"] = Setting(plan.methods, table["methods"].origin)
     for chosen in run.plugins:
         cls = type(chosen.plugin)
         for field in attrs.fields(cls) if attrs.has(cls) and chosen.plugin is not run.target else ():
             if field.init and not field.name.startswith("_"):
                 key = f"{chosen.name}.{field.name}"
-                table[key] = Setting(plain(getattr(chosen.plugin, field.name)), entrant.origin(key))
+                table[key] = Setting(plain(getattr(chosen.plugin, field.name)), plan.origin(key))
     return dict(sorted(table.items()))
 
 

@@ -36,29 +36,32 @@ Measured = Callable[[Collection[int], Callable[[Lap], None]], Iterator[Lap]]
 
 
 def run_comparison(
-    out: Path | None, flags: dict[str, Any], part: Shard = ALL_WORK, written: Written = ignore_line
+    out: Path | None, flags: dict[str, Any], shard: Shard = ALL_WORK, written: Written = ignore_line
 ) -> Outcome:
     """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
 
     written: called with the lines of the results.
     """
-    return run_experiment(experiment.from_flags(flags, part), out, written)
+    return run_experiment(experiment.from_flags(flags, shard), out, written)
 
 
 def run_experiment(
-    what: Experiment, out: Path | None, written: Written = ignore_line, check: Checked | None = None
+    experiment: Experiment, out: Path | None, written: Written = ignore_line, check: Checked | None = None
 ) -> Outcome:
     """The outcome of an experiment. check: with it, files are hashed even if nothing is written."""
-    settings, accounts = what.settings, what.accounts
+    settings, accounts = experiment.settings, experiment.accounts
     results = None if out is None else Results(out, written)
     before = None if results is None else results.before
     targets = contenders.check_contenders(
-        settings, what.entered, None if before is None else recorded_threads(before), max(what.lengths, default=0)
+        settings,
+        experiment.entered,
+        None if before is None else recorded_threads(before),
+        max(experiment.lengths, default=0),
     )
-    source = what.choose(targets.values())
-    entrants, terms = prepare_entrants(what, targets, source)
-    if what.lengths:
-        common.print_note(f"prompts of {', '.join(map(str, what.lengths))} tokens: {EXTENSION}")
+    source = experiment.choose(targets.values())
+    entrants, terms = prepare_entrants(experiment, targets, source)
+    if experiment.lengths:
+        common.print_note(f"prompts of {', '.join(map(str, experiment.lengths))} tokens: {EXTENSION}")
     facts = collect.facts_of(source.prompts, source.name, terms.prompt_tokens)
     header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
     if check is not None:
@@ -84,14 +87,14 @@ def run_experiment(
 
 
 def prepare_entrants(
-    what: Experiment, targets: dict[Hashable, Target], source: PromptSource
+    experiment: Experiment, targets: dict[Hashable, Target], source: PromptSource
 ) -> tuple[list[ContenderPlan], RequestSettings]:
     """The contenders with their prompts, oracles last, and the request settings of the command."""
-    settings = what.settings
-    sizes = what.sizes | {"prompt_tokens": what.sizes["prompt_tokens"] or source.max_tokens}
+    settings = experiment.settings
+    sizes = experiment.sizes | {"prompt_tokens": experiment.sizes["prompt_tokens"] or source.max_tokens}
     terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **sizes)
-    entrants = contenders.entrants(settings, what.entered, targets, source.prompts, terms)
-    return entrants + oracle.entrants(entrants, what.accounts["oracles"]), terms
+    entrants = contenders.entrants(settings, experiment.entered, targets, source.prompts, terms)
+    return entrants + oracle.entrants(entrants, experiment.accounts["oracles"]), terms
 
 
 def measure_costs(
@@ -131,7 +134,9 @@ def prepare_runs(
         return header, calibration.widths(entrants, runs)
 
 
-def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
+def run_all(
+    entrants: list[ContenderPlan], header: Header, results: Results | None, calibration: Calibration
+) -> list[Lap]:
     """Run all laps; laps of an interrupted run are taken from its results.
 
     costs: its measurement continues between the laps.
@@ -141,7 +146,7 @@ def run_all(entrants: list[ContenderPlan], header: Header, results: Results | No
     def laps(done: Collection[int], on_lap: Callable[[Lap], None]) -> Iterator[Lap]:
         for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
             yield lap
-            costs.after(lap.seconds)
+            calibration.after(lap.seconds)
 
     return record_laps(laps, header, results)
 

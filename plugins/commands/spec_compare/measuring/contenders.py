@@ -103,7 +103,7 @@ def entrants(
     entered: list[ContenderEntry],
     targets: dict[Hashable, Target],
     prompts: list[Prompt],
-    terms: RequestSettings,
+    request_settings: RequestSettings,
 ) -> list[ContenderPlan]:
     """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
     setups: dict[Hashable, Baseline] = {}
@@ -118,7 +118,7 @@ def entrants(
         keys.append(key)
         if key not in setups:
             name = baseline(settings, entry.settings, places, steers)
-            setups[key] = setup(name, entry.settings, own, prompts, terms)
+            setups[key] = setup(name, entry.settings, own, prompts, request_settings)
             plain.append(_plain(setups[key], baseline_settings(settings, entry.settings, steers), steers))
     named = zip(named_all(entered, places), entered, keys, strict=bool(entered))
     contenders = [*plain, *(_entrant(name, entry, setups[key]) for name, entry, key in named if entry.methods)]
@@ -135,9 +135,9 @@ def baseline(base: Settings, own: Settings, places: Mapping[Any, str], steered: 
     return " ".join([PLAIN, *(_setting(*one, places) for one in different), *steering])
 
 
-def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Baseline:
+def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], settings: RequestSettings) -> Baseline:
     """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
-    own_terms = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
+    own_terms = attrs.evolve(settings, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
     return Baseline(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
 
 
@@ -160,21 +160,21 @@ def baseline_settings(base: Settings, own: Settings, steered: bool = False) -> S
     return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT, *rule)}})
 
 
-def _plain(setup: Baseline, settings: Settings, steered: bool) -> ContenderPlan:
+def _plain(baseline: Baseline, settings: Settings, steered: bool) -> ContenderPlan:
     """Plain decoding, without the rule, or under a rule that steers the text."""
-    contender = Contender(setup.baseline, _maker(setup, settings, [], steered), setup, remembers=False)
+    contender = Contender(baseline.baseline, _maker(baseline, settings, [], steered), baseline, remembers=False)
     return ContenderPlan(contender, settings, [], ContenderEntry(settings, []).origin)
 
 
-def _entrant(name: str, entry: ContenderEntry, setup: Baseline) -> ContenderPlan:
-    contender = Contender(name, _maker(setup, entry.settings, entry.methods), setup)
+def _entrant(name: str, entry: ContenderEntry, baseline: Baseline) -> ContenderPlan:
+    contender = Contender(name, _maker(baseline, entry.settings, entry.methods), baseline)
     return ContenderPlan(contender, entry.settings, entry.methods, entry.origin)
 
 
-def _maker(setup: Baseline, settings: Settings, methods: list[str], steered: bool = False) -> Callable[[], Run]:
+def _maker(baseline: Baseline, settings: Settings, methods: list[str], steered: bool = False) -> Callable[[], Run]:
     """Maker of runs. No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
-    shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
-    return lambda: common.run_of(setup.target, settings, methods, judged=steered or bool(methods), **shape)
+    shape: dict[str, Any] = {"reuse": baseline.terms.reuse_turns, "max_sequences": baseline.terms.batch}
+    return lambda: common.run_of(baseline.target, settings, methods, judged=steered or bool(methods), **shape)
 
 
 def labels(runs: dict[str, Run], entered: list[ContenderPlan]) -> dict[str, str]:

@@ -36,14 +36,14 @@ def differences(laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str,
     return list(first.values())
 
 
-def difference(record: Record, plain: list[int], given: Any, target: Target, terms: RequestSettings) -> Difference:
+def difference(record: Record, plain: list[int], given: Any, target: Target, settings: RequestSettings) -> Difference:
     at = first_difference(plain, record.tokens)
     prompt = tokens_of(given, target)
     if min(prompt) < 0:  # rows of pictures have no token to evaluate again
         return Difference(record.contender, record.prompt, at, None, token_at(plain, at), token_at(record.tokens, at))
     history = prompt + plain[:at]
-    row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
-    apart = gap(row, terms.sampling, record.seed, at)
+    row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], settings.sampling, history, len(prompt))
+    apart = gap(row, settings.sampling, record.seed, at)
     scores, best = (part.tolist() for part in row.topk(2))
     return Difference(
         record.contender, record.prompt, at, apart, token_at(plain, at), token_at(record.tokens, at), best, scores

@@ -75,16 +75,16 @@ def record_of(difference: Difference, laps: Iterable[Lap], plain: Mapping[tuple[
     )
 
 
-def replay(record: Record, prompt: list[int], plain: list[int], setup: Baseline) -> list[int]:
+def replay(record: Record, prompt: list[int], plain: list[int], baseline: Baseline) -> list[int]:
     """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
     lengths = {t: drafted for t, drafted in starts(record) if drafted}
     longest = max(lengths.values(), default=0)
-    terms = setup.terms
+    terms = baseline.terms
     request = Request(
         prompt, max_tokens=terms.max_tokens, sampling=terms.sampling, seed=record.seed, name=record.prompt
     )
     methods = [("shapes", Shapes(prompt + plain, lengths))] if longest else []
-    with Run(setup.target, methods, draft_max=longest, nodes_max=max(longest, 1), reuse=False) as run:
+    with Run(baseline.target, methods, draft_max=longest, nodes_max=max(longest, 1), reuse=False) as run:
         return run.generate(request).result.tokens
 
 

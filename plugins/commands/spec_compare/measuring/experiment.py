@@ -44,7 +44,7 @@ class Experiment:
     lengths: tuple[int, ...] = ()
 
 
-def from_flags(flags: dict[str, Any], part: Shard = ALL_WORK) -> Experiment:
+def from_flags(flags: dict[str, Any], shard: Shard = ALL_WORK) -> Experiment:
     """The experiment that the flags of the command describe, or a part of it. Raises UsageError."""
     groups = (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, CONTENDER_FLAGS, ACCOUNT_FLAGS)
     filters, sizes, place, named, accounts = (common.pop_flags(flags, *names) for names in groups)
@@ -60,7 +60,7 @@ def from_flags(flags: dict[str, Any], part: Shard = ALL_WORK) -> Experiment:
     def choose(targets: Iterable[Target]) -> PromptSource:
         return own_source or filtered_source(prompt_source_of(targets, **place))
 
-    return Experiment(settings, part.of(listed_contenders(settings, **named)), choose, sizes, accounts, tuple(lengths))
+    return Experiment(settings, shard.of(listed_contenders(settings, **named)), choose, sizes, accounts, tuple(lengths))
 
 
 def number_of_contenders(flags: Mapping[str, Any]) -> int:

@@ -168,31 +168,31 @@ class Watch:
         pair[0] += 1
         pair[1] += drafting.method_seconds(step.seconds)
 
-    def _record_tokens(self, part: Part, moment: Clock, step: Step) -> None:
+    def _record_tokens(self, part: Part, clock: Clock, step: Step) -> None:
         timeline = self.timelines.get(part.seq)
         if timeline is None:
-            self.timelines[part.seq] = Timeline(moment, moment)
+            self.timelines[part.seq] = Timeline(clock, clock)
             return
-        add(timeline.steps, part, moment.since(timeline.last).wall)
+        add(timeline.steps, part, clock.since(timeline.last).wall)
         timeline.tally.add(part)
         if self.trace:
             timeline.drafts.add(part, step)
-        timeline.last = moment
+        timeline.last = clock
 
 
 def _add(table: dict[str, Any], name: str, more: float) -> None:
     table[name] = table.get(name, 0) + more
 
 
-def warm(runs: dict[str, Run], prompts: list[Prompt], terms: RequestSettings) -> None:
+def warm(runs: dict[str, Run], prompts: list[Prompt], settings: RequestSettings) -> None:
     """Run every contender once, briefly, without measuring."""
     for name, run in runs.items():
-        warm_up(name, run, prompts, terms)
+        warm_up(name, run, prompts, settings)
 
 
-def warm_up(name: str, run: Run, prompts: list[Prompt], terms: RequestSettings) -> None:
-    short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
-    lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
+def warm_up(name: str, run: Run, prompts: list[Prompt], settings: RequestSettings) -> None:
+    short = attrs.evolve(settings, max_tokens=min(settings.max_tokens, WARM_TOKENS))
+    lap(name, run, Watch(), batches(prompts, settings.batch)[0], short, -1)
 
 
 @attrs.frozen
@@ -265,8 +265,8 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     )
 
 
-def observe(run: Run, setup: Baseline | None = None) -> tuple[Run, Watch]:
-    watch = Watch(trace=setup is not None and setup.terms.trace)
+def observe(run: Run, baseline: Baseline | None = None) -> tuple[Run, Watch]:
+    watch = Watch(trace=baseline is not None and baseline.terms.trace)
     run.observe(watch.look)
     return run, watch
 
@@ -289,7 +289,13 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 
 
 def lap(
-    name: str, run: Run, watch: Watch, group: list[Prompt], terms: RequestSettings, repeat: int, baseline: str = PLAIN
+    name: str,
+    run: Run,
+    watch: Watch,
+    group: list[Prompt],
+    settings: RequestSettings,
+    repeat: int,
+    baseline: str = PLAIN,
 ) -> Lap:
     """Run all prompts of a group together until they finish; conversations turn by turn."""
     watch.clear()
@@ -298,7 +304,7 @@ def lap(
     answers: dict[str, list[str]] = {prompt.id: [] for prompt in group}
     for turn in range(max(map(turns_of, group))):
         talking = [prompt for prompt in group if turn < turns_of(prompt)]
-        requests = [terms.request(p, next_prompt(p, answers[p.id], run.target), turn) for p in talking]
+        requests = [settings.request(p, next_prompt(p, answers[p.id], run.target), turn) for p in talking]
         began = now()
         seqs = [run.submit(request) for request in requests]
         for _ in run:
@@ -308,8 +314,8 @@ def lap(
         for prompt, seq in zip(talking, seqs, strict=True):
             result, timeline = run.take(seq), watch.timelines.get(seq)
             shared = Shared(name, baseline, repeat, turn, began, took.wall / len(talking))
-            record = _record(shared, prompt, result, timeline, run.target, terms.trace)
-            texts = pieces(result.tokens, run.target, seq.tokens[: seq.prompt_len]) if terms.trace else None
+            record = _record(shared, prompt, result, timeline, run.target, settings.trace)
+            texts = pieces(result.tokens, run.target, seq.tokens[: seq.prompt_len]) if settings.trace else None
             records.append(attrs.evolve(record, prompt_steps=watch.prompts.get(seq), pieces=texts))
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)

@@ -69,8 +69,8 @@ def _entrant(plain: ContenderPlan, length: int, texts: Callable[[], Texts]) -> C
     return ContenderPlan(Contender(name, make, setup, remembers=False), settings, [ORACLE], plain.origin)
 
 
-def _reuse(setup: Baseline) -> dict[str, bool]:
-    return {"reuse": setup.terms.reuse_turns}
+def _reuse(baseline: Baseline) -> dict[str, bool]:
+    return {"reuse": baseline.terms.reuse_turns}
 
 
 def _texts(plain: Contender) -> Callable[[], Texts]:

@@ -51,24 +51,26 @@ def shipped_file(targets: Iterable[Target]) -> Path:
     return BUILT_IN / f"built-in-{'chats' if chats else 'texts'}.jsonl"
 
 
-def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> list[Prompt]:
+def fitting(prompts: list[Prompt], target: Target, settings: RequestSettings) -> list[Prompt]:
     """The prompts; messages without pictures become token ids here, so that the chat template is not measured.
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
     return [
-        _resize(prompt, prompts, target, terms) if isinstance(prompt, SizedPrompt) else _fitting(prompt, target, terms)
+        _resize(prompt, prompts, target, settings)
+        if isinstance(prompt, SizedPrompt)
+        else _fitting(prompt, target, settings)
         for prompt in prompts
     ]
 
 
-def _resize(prompt: SizedPrompt, prompts: list[Prompt], target: Target, terms: RequestSettings) -> Prompt:
+def _resize(prompt: SizedPrompt, prompts: list[Prompt], target: Target, settings: RequestSettings) -> Prompt:
     tokens = resize(prompt, prompts, target)
-    _check_room(prompt, len(tokens), terms.max_tokens - 1, target.info.context)
+    _check_room(prompt, len(tokens), settings.max_tokens - 1, target.info.context)
     return attrs.evolve(prompt, given=tokens)
 
 
-def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:
+def _fitting(prompt: Prompt, target: Target, settings: RequestSettings) -> Prompt:
     from spec_commands.prompt import tokens_of
 
     try:
@@ -76,12 +78,12 @@ def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:
         later = [t for text in _later(prompt) for t in tokens_of([{"role": "user", "content": text}], target)]
     except UsageError as error:
         raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
-    cut = tokens[: terms.prompt_tokens] if turns_of(prompt) == 1 else tokens
-    _check_room(prompt, len(cut), len(later) + len(_later(prompt)) * terms.max_tokens, target.info.context)
+    cut = tokens[: settings.prompt_tokens] if turns_of(prompt) == 1 else tokens
+    _check_room(prompt, len(cut), len(later) + len(_later(prompt)) * settings.max_tokens, target.info.context)
     pictured = min(tokens, default=0) < 0
     if pictured and len(cut) < len(tokens):
         raise UsageError(
-            f"prompt {prompt.id!r} has pictures and {len(tokens)} tokens, {terms.prompt_tokens} are allowed",
+            f"prompt {prompt.id!r} has pictures and {len(tokens)} tokens, {settings.prompt_tokens} are allowed",
             hint="remove it from --prompts, or allow more with --prompt-tokens",
         )
     whole = pictured or (isinstance(prompt.given, str) and len(cut) == len(tokens))

@@ -115,15 +115,15 @@ def _remaining_draft(part: RecordedPart, kept: list[bool]) -> tuple[Draft | None
     return Draft(ids, None, None, parents, confidence), index
 
 
-def _piece(one: RecordedPiece, part: RecordedPart, kept: list[bool], index: Mapping[int, int]) -> Piece | None:
-    own = [i for i in range(one.first, one.first + one.count) if kept[i]]
+def _piece(piece: RecordedPiece, part: RecordedPart, kept: list[bool], index: Mapping[int, int]) -> Piece | None:
+    own = [i for i in range(piece.first, piece.first + piece.count) if kept[i]]
     if not own:
         return None
     first, draft = index[own[0]], part.draft
     parents = None if draft.parents is None else [max(-1, index[draft.parents[i]] - first) for i in own]
     confidence = None if draft.confidence is None else [draft.confidence[i] for i in own]
     return Piece(
-        one.source, Draft([draft.ids[i] for i in own], None, None, parents, confidence), first, index[one.leaf]
+        piece.source, Draft([draft.ids[i] for i in own], None, None, parents, confidence), first, index[piece.leaf]
     )
 
 

@@ -20,13 +20,13 @@ BAR = 0.4
 """Height of a bar; the bars of two contenders are 1 apart."""
 
 
-def speedups(result: Outcome, rows: list[Row]) -> Figure:
+def speedups(outcome: Outcome, rows: list[Row]) -> Figure:
     """Figure of the speedups over all prompts with intervals, and of each family."""
-    families = [row for row in result.rows if row.family != ALL and row.speedup is not None]
+    families = [row for row in outcome.rows if row.family != ALL and row.speedup is not None]
     ends = [value for row in [*rows, *families] for value in (row.speedup, row.low, row.high) if value is not None]
     limits = min([1.0, *ends]) - 0.05, max([1.0, *ends]) + 0.05
     drawings = [
-        (panel.title, _speedups(result, panel, families, limits)) for panel in facet_panels(result, rows, size=None)
+        (panel.title, _speedups(outcome, panel, families, limits)) for panel in facet_panels(outcome, rows, size=None)
     ]
     about = "A point per contender with the interval over prompts; small strokes are families of prompts."
     heads = ["contender", "speedup", "interval", *dict.fromkeys(f.family for f in families)]
@@ -37,8 +37,8 @@ def speedups(result: Outcome, rows: list[Row]) -> Figure:
     return figure_of("speedup", "Speedup", about, drawings, heads, cells)
 
 
-def _speedups(result: Outcome, panel: Panel, families: list[Row], limits: tuple[float, float]) -> Any:
-    own_looks = looks(result)
+def _speedups(outcome: Outcome, panel: Panel, families: list[Row], limits: tuple[float, float]) -> Any:
+    own_looks = looks(outcome)
     with svg.axes(height=0.7 + PER_ROW * len(panel.rows)) as ax:
         for y, row in enumerate(panel.rows):
             look = own_looks[row.contender]
@@ -48,15 +48,15 @@ def _speedups(result: Outcome, panel: Panel, families: list[Row], limits: tuple[
                 ax.plot([row.low, row.high], [y, y], color=look.color, linewidth=2.5)
             ax.plot([row.speedup], [y], markersize=8, color=look.color, marker=look.marker)
         ax.axvline(1, color=svg.INK, linewidth=1)
-        _name_rows(result, ax, panel.rows, [f"{row.speedup:.2f}×" for row in panel.rows])
+        _name_rows(outcome, ax, panel.rows, [f"{row.speedup:.2f}×" for row in panel.rows])
         ax.set_xlim(*limits)
         ax.set_xlabel("speedup over plain decoding")
         return ax.figure
 
 
-def _name_rows(result: Outcome, ax: Any, rows: Sequence[Row], values: Sequence[str]) -> None:
+def _name_rows(outcome: Outcome, ax: Any, rows: Sequence[Row], values: Sequence[str]) -> None:
     """Write each name above its line, and a value at the end of the line."""
-    names = short_names(result.header)
+    names = short_names(outcome.header)
     at = {"transform": ax.get_yaxis_transform(), "va": "bottom", "fontsize": 10}
     for y, (row, value) in enumerate(zip(rows, values, strict=True)):
         ax.text(0, y - 0.22, cut_middle(names[row.contender]), ha="left", **at)
@@ -71,11 +71,11 @@ def _of(rows: list[Row], contender: str, family: str) -> float | None:
     return next((r.speedup for r in rows if (r.contender, r.family) == (contender, family)), None)
 
 
-def time_split(result: Outcome, rows: list[Row]) -> Figure:
+def time_split(outcome: Outcome, rows: list[Row]) -> Figure:
     """Share of the time of a step by hook."""
     parts = list(dict.fromkeys(part for row in rows for part in row.split))
     drawings = [
-        (panel.title, _time_split(result, panel.rows, parts)) for panel in facet_panels(result, rows, size=None)
+        (panel.title, _time_split(outcome, panel.rows, parts)) for panel in facet_panels(outcome, rows, size=None)
     ]
     cells = [[row.contender, *(f"{row.split.get(part, 0.0):.1%}" for part in parts)] for row in rows]
     about = "verify is the target's forward; host is everything outside the hooks."
@@ -83,7 +83,7 @@ def time_split(result: Outcome, rows: list[Row]) -> Figure:
     return figure_of("split", "Where the time goes", about, drawings, ["contender", *parts], cells, legend)
 
 
-def _time_split(result: Outcome, rows: list[Row], parts: list[str]) -> Any:
+def _time_split(outcome: Outcome, rows: list[Row], parts: list[str]) -> Any:
     from matplotlib.collections import LineCollection
 
     with svg.axes(height=0.8 + PER_ROW * len(rows)) as ax:
@@ -94,7 +94,7 @@ def _time_split(result: Outcome, rows: list[Row], parts: list[str]) -> Any:
             bars = enumerate(zip(left, width, strict=True))
             lines = [line for y, bar in bars for line in hatch_segments(hatch_name(i), *bar, y, BAR)]
             ax.add_collection(LineCollection(lines, colors=svg.series(i), linewidths=0.8))
-        _name_rows(result, ax, rows, [""] * len(rows))
+        _name_rows(outcome, ax, rows, [""] * len(rows))
         ax.set_xlim(0, 1)
         ax.set_xlabel("share of the time of a step")
         return ax.figure

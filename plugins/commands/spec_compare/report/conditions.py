@@ -15,11 +15,11 @@ from spec_compare.records.header import SERVER, Header, PluginFacts, TargetFacts
 ENVIRONMENT = ("python", "system", "cpu", "simd")
 
 
-def facts(result: Outcome) -> list[tuple[str, str]]:
+def facts(outcome: Outcome) -> list[tuple[str, str]]:
     """(name, value) of everything that the figures depend on."""
-    header = result.header
+    header = outcome.header
     rows: list[tuple[str, Any]] = [
-        ("measured", measured_from_to(result)),
+        ("measured", measured_from_to(outcome)),
         ("command", " ".join(header.command)),
         *(row for target in header.targets for row in _facts_of(target)),
         ("machine", f"{header.host}, {header.processors} processors"),
@@ -33,15 +33,15 @@ def facts(result: Outcome) -> list[tuple[str, str]]:
         ("repeats, batch, seeds", f"{header.repeats}, {header.batch}, {swept_values(header, 'seed')}"),
         ("temperatures", swept_values(header, "temperature")),
         ("max tokens", swept_values(header, "max_tokens")),
-        ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
+        ("other programs", None if outcome.load.others is None else f"{outcome.load.others:.2f} processors busy"),
         ("interval", f"{100 * header.interval:.4g}%, bootstrap over prompts, {header.resamples} resamples"),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
 
-def measured_from_to(result: Outcome) -> str:
+def measured_from_to(outcome: Outcome) -> str:
     """The date of the measurement; of one that was interrupted, also when it continued."""
-    dates = [result.header.date, *(session.date for session in result.sessions)]
+    dates = [outcome.header.date, *(session.date for session in outcome.sessions)]
     first, *later = map(minute, dates)
     return first if not later else f"{first}, continued {' and '.join(later)}"
 

@@ -13,26 +13,26 @@ from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, n
 from spec_compare.report.looks import keys_of, looks
 
 
-def context_curve(result: Outcome, rows: list[Row]) -> Figure:
+def context_curve(outcome: Outcome, rows: list[Row]) -> Figure:
     """Speedup and tokens per step of drafting contenders over the length of the prompts."""
-    drawings = [(panel.title, _draw(result, panel)) for panel in facet_panels(result, rows)]
+    drawings = [(panel.title, _draw(outcome, panel)) for panel in facet_panels(outcome, rows)]
     names = [row.contender for row in rows]
     cells = [
         [r.contender, str(r.length), str(r.prompts), number(r.speedup), _span(r), number(r.tokens_per_step)]
-        for r in result.lengths
+        for r in outcome.lengths
         if r.contender in names
     ]
     heads = ["contender", "tokens of the prompt", "prompts", "speedup", "interval", "tokens per step"]
     about = f"Bars are intervals over prompts. {EXTENSION[0].upper()}{EXTENSION[1:]}."
-    return figure_of("context", "Context length", about, drawings, heads, cells, keys_of(result, names))
+    return figure_of("context", "Context length", about, drawings, heads, cells, keys_of(outcome, names))
 
 
-def _draw(result: Outcome, panel: Panel) -> Any:
-    own_looks = looks(result)
-    lengths = sorted({row.length for row in result.lengths})
+def _draw(outcome: Outcome, panel: Panel) -> Any:
+    own_looks = looks(outcome)
+    lengths = sorted({row.length for row in outcome.lengths})
     with svg.axes(2) as (left, right):
         for name in (row.contender for row in panel.rows):
-            own = [row for row in result.lengths if row.contender == name]
+            own = [row for row in outcome.lengths if row.contender == name]
             look = own_looks[name].options | {"markersize": 4}
             for ax, field in ((left, "speedup"), (right, "tokens_per_step")):
                 points = [(row.length, y) for row in own if (y := getattr(row, field)) is not None]

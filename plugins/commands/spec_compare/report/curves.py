@@ -15,9 +15,9 @@ POSITIONS = 16
 """Number of draft positions that are shown."""
 
 
-def acceptance(result: Outcome, rows: list[Row]) -> Figure:
+def acceptance(outcome: Outcome, rows: list[Row]) -> Figure:
     """Marginal and conditional, by position."""
-    drawings = [(panel.title, _acceptance(result, panel)) for panel in facet_panels(result, rows)]
+    drawings = [(panel.title, _acceptance(outcome, panel)) for panel in facet_panels(outcome, rows)]
     about = (
         "Marginal: accepted of the drafts that reached a position. "
         "Conditional: accepted of those whose tokens before it were accepted."
@@ -28,12 +28,12 @@ def acceptance(result: Outcome, rows: list[Row]) -> Figure:
         for i, m in enumerate(row.marginal[:POSITIONS])
     ]
     heads = ["contender", "position", "marginal", "conditional", "tests"]
-    legend = keys_of(result, [row.contender for row in rows])
+    legend = keys_of(outcome, [row.contender for row in rows])
     return figure_of("acceptance", "Acceptance by position", about, drawings, heads, cells, legend)
 
 
-def _acceptance(result: Outcome, panel: Panel) -> Any:
-    own_looks = looks(result)
+def _acceptance(outcome: Outcome, panel: Panel) -> Any:
+    own_looks = looks(outcome)
     with svg.axes(2) as (left, right):
         for row in panel.rows:
             look = own_looks[row.contender].options | {"markersize": 4}
@@ -49,22 +49,22 @@ def _acceptance(result: Outcome, panel: Panel) -> Any:
         return left.figure
 
 
-def lengths(result: Outcome, rows: list[Row]) -> Figure:
+def lengths(outcome: Outcome, rows: list[Row]) -> Figure:
     """Figure of the number of accepted tokens of a draft."""
-    drawings = [(panel.title, _lengths(result, panel)) for panel in facet_panels(result, rows)]
+    drawings = [(panel.title, _lengths(outcome, panel)) for panel in facet_panels(outcome, rows)]
     cells = [
         [row.contender, str(n), str(count), f"{share:.1%}"]
         for row in rows
         for n, (count, share) in enumerate(zip(row.acceptance_histogram, shares(row), strict=True))
     ]
     about = "Share of the drafts by their number of accepted tokens. Steps without a draft are left out."
-    legend = keys_of(result, [row.contender for row in rows])
+    legend = keys_of(outcome, [row.contender for row in rows])
     heads = ["contender", "accepted", "drafts", "share"]
     return figure_of("lengths", "Accepted lengths", about, drawings, heads, cells, legend)
 
 
-def _lengths(result: Outcome, panel: Panel) -> Any:
-    own_looks = looks(result)
+def _lengths(outcome: Outcome, panel: Panel) -> Any:
+    own_looks = looks(outcome)
     with svg.axes() as ax:
         for row in panel.rows:
             values = shares(row)

@@ -47,10 +47,10 @@ class Figure:
     legend: list[Key] = attrs.field(factory=list)
 
 
-def facet_panels(result: Outcome, rows: Sequence[Row], size: int | None = TOGETHER) -> list[Panel]:
+def facet_panels(outcome: Outcome, rows: Sequence[Row], size: int | None = TOGETHER) -> list[Panel]:
     """The rows by facet, at most ``size`` in a panel; None for no limit. A facet in several parts is divided evenly."""
     listed = []
-    for facet in facets(result.header):
+    for facet in facets(outcome.header):
         own = [row for row in rows if row.contender in facet.series or row.contender == facet.baseline]
         listed += [(facet.title, part) for part in _evenly(own, size or max(len(own), 1))]
     titles = [title for title, _ in listed]

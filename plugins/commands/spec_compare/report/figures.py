@@ -14,23 +14,23 @@ from spec_compare.report.points import efficiency, step_costs
 from spec_compare.report.reliability import reliability
 
 
-def figures(result: Outcome) -> Iterator[Figure]:
+def figures(outcome: Outcome) -> Iterator[Figure]:
     """Figures for which the outcome has data."""
-    rows = [row for row in result.rows if row.family == ALL]
+    rows = [row for row in outcome.rows if row.family == ALL]
     drafting = [row for row in rows if row.draft_acceptance is not None]
     timed = [row for row in drafting if row.speedup is not None]
     if timed:
-        yield speedups(result, timed)
-    if timed and result.lengths:
-        yield context_curve(result, timed)
+        yield speedups(outcome, timed)
+    if timed and outcome.lengths:
+        yield context_curve(outcome, timed)
     if by_step := [row for row in drafting if row.acceptance_histogram]:
-        yield acceptance(result, by_step)
-        yield lengths(result, by_step)
-    if result.costs:
-        yield step_costs(result)
+        yield acceptance(outcome, by_step)
+        yield lengths(outcome, by_step)
+    if outcome.costs:
+        yield step_costs(outcome)
     if split := [row for row in rows if row.split]:
-        yield time_split(result, split)
+        yield time_split(outcome, split)
     if timed:
-        yield efficiency(result, timed)
-    if (figure := reliability(result, drafting)) is not None:
+        yield efficiency(outcome, timed)
+    if (figure := reliability(outcome, drafting)) is not None:
         yield figure

@@ -76,12 +76,12 @@ DASHES = {"-": "none", "--": "7 3", "-.": "7 3 2 3", ":": "2 3", "": "0 99"}
 LINES = ("-", "--", "-.", ":")
 
 
-def looks(result: Outcome) -> dict[str, Look]:
+def looks(outcome: Outcome) -> dict[str, Look]:
     """The look of every contender; plain decoding has the colour of the text.
 
     Contenders that differ in the facet alone look alike. The first 64 series differ in colour or marker.
     """
-    listed = facets(result.header)
+    listed = facets(outcome.header)
     number = {name: i for i, name in enumerate(series_names(listed))}
     plain = {facet.baseline: Look(svg.INK, ".") for facet in listed}
     return plain | {name: _look(number[series]) for facet in listed for name, series in facet.series.items()}
@@ -93,7 +93,7 @@ def _look(i: int) -> Look:
     return Look(svg.series(i), svg.marker(i + i // count), LINES[i // count % len(LINES)])
 
 
-def keys_of(result: Outcome, contenders: Iterable[str]) -> list[Key]:
+def keys_of(outcome: Outcome, contenders: Iterable[str]) -> list[Key]:
     """The legend of these contenders: a key per series."""
-    own, names = looks(result), short_names(result.header)
+    own, names = looks(outcome), short_names(outcome.header)
     return list({names[name]: Key.of(names[name], own[name]) for name in contenders}.values())

@@ -22,31 +22,31 @@ FEW = 6
 """Max lines on bounds, and contenders of a matrix, that are not folded."""
 
 
-def write(path: Path, result: Outcome) -> None:
+def write(path: Path, outcome: Outcome) -> None:
     """Write the report. Raises UsageError if the file cannot be written."""
-    write_page(path, page(result))
+    write_page(path, page(outcome))
 
 
-def page(result: Outcome) -> str:
+def page(outcome: Outcome) -> str:
     """The whole page."""
-    shown, hidden = texts(result)
+    shown, hidden = texts(outcome)
     return render_page(
         HERE / "report.html",
-        target=result.header.targets[0],
-        measured=measured_from_to(result),
-        facts=facts(result),
-        sections=sections(result),
-        matrices=matrices(result),
-        level=interval_title(result.header.interval),
-        intervals=any(pair.low is not None for pair in result.pairs),
-        readings=[line for row in result.rows if row.family == ALL and (line := reading(row))],
+        target=outcome.header.targets[0],
+        measured=measured_from_to(outcome),
+        facts=facts(outcome),
+        sections=sections(outcome),
+        matrices=matrices(outcome),
+        level=interval_title(outcome.header.interval),
+        intervals=any(pair.low is not None for pair in outcome.pairs),
+        readings=[line for row in outcome.rows if row.family == ALL and (line := reading(row))],
         few=FEW,
-        warnings=result.warnings,
-        unknown=result.unknown,
-        warning_counts=warning_counts(result.warnings),
-        differences=result.differences,
+        warnings=outcome.warnings,
+        unknown=outcome.unknown,
+        warning_counts=warning_counts(outcome.warnings),
+        differences=outcome.differences,
         said=describe_difference,
-        figures=list(figures(result)),
+        figures=list(figures(outcome)),
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),

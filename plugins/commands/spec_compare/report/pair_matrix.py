@@ -43,10 +43,10 @@ class Matrix:
     lines: list[MatrixLine]
 
 
-def matrices(result: Outcome) -> list[Matrix]:
+def matrices(outcome: Outcome) -> list[Matrix]:
     """A matrix per facet with two contenders or more that can be compared."""
-    pairs = {(pair.contender, pair.other): pair for pair in both_ways(result.pairs)}
-    listed = facets(result.header)
+    pairs = {(pair.contender, pair.other): pair for pair in both_ways(outcome.pairs)}
+    listed = facets(outcome.header)
     built = [_matrix(facet, pairs, facet.title if len(listed) > 1 else "All families") for facet in listed]
     return [matrix for matrix in built if matrix.lines]
 

@@ -23,36 +23,36 @@ FREE = Look(svg.INK, linestyle="--")
 BOUND = Look(svg.INK, linestyle=":")
 
 
-def step_costs(result: Outcome) -> Figure:
+def step_costs(outcome: Outcome) -> Figure:
     """T(n) of every plain decoding, with the mean number of rows of each contender."""
-    titles = {facet.baseline: facet.title for facet in facets(result.header)}
-    points = {baseline: working_points(result, baseline) for baseline in result.costs}
+    titles = {facet.baseline: facet.title for facet in facets(outcome.header)}
+    points = {baseline: working_points(outcome, baseline) for baseline in outcome.costs}
     drawings = [
-        (titles[baseline] if len(result.costs) > 1 else "", _step_costs(result, baseline, points[baseline]))
-        for baseline in result.costs
+        (titles[baseline] if len(outcome.costs) > 1 else "", _step_costs(outcome, baseline, points[baseline]))
+        for baseline in outcome.costs
     ]
     about = "Time of a step by its rows, and where each contender works: the mean rows of its steps."
-    cells = [line for baseline in result.costs for line in _cost_cells(result, baseline, points[baseline])]
-    legend = keys_of(result, [name for listed in points.values() for name, _ in listed])
+    cells = [line for baseline in outcome.costs for line in _cost_cells(outcome, baseline, points[baseline])]
+    legend = keys_of(outcome, [name for listed in points.values() for name, _ in listed])
     heads = ["compared with", "contender", "rows", "ms", "plain steps"]
     return figure_of("cost", "Cost of a step", about, drawings, heads, cells, legend)
 
 
-def working_points(result: Outcome, baseline: str) -> list[tuple[str, float]]:
+def working_points(outcome: Outcome, baseline: str) -> list[tuple[str, float]]:
     """(contender, mean rows of its steps) of all that are compared with this plain decoding."""
-    names = [c.name for c in result.header.contenders if c.baseline == baseline]
-    rows = [row for row in result.rows if row.family == ALL and row.contender in names]
-    return [(row.contender, mean_rows(records_of(result, row.contender))) for row in rows]
+    names = [c.name for c in outcome.header.contenders if c.baseline == baseline]
+    rows = [row for row in outcome.rows if row.family == ALL and row.contender in names]
+    return [(row.contender, mean_rows(records_of(outcome, row.contender))) for row in rows]
 
 
-def _step_costs(result: Outcome, baseline: str, points: list[tuple[str, float]]) -> Any:
-    curve, own_looks = curve_of(result, baseline), looks(result)
+def _step_costs(outcome: Outcome, baseline: str, points: list[tuple[str, float]]) -> Any:
+    curve, own_looks = curve_of(outcome, baseline), looks(outcome)
     with svg.axes() as ax:
         ax.plot(list(curve.seconds), [s / curve(1) for s in curve.seconds.values()], color=svg.INK, marker=".")
         for name, x in points:
             look = own_looks[name]
             ax.plot([x], [_between(curve, x) / curve(1)], **look.hollow)
-        shown = rows_shown(result, baseline)
+        shown = rows_shown(outcome, baseline)
         ax.set_xlim(0, shown + 0.5)
         ax.set_ylim(0, 1.1 * max(s for n, s in curve.seconds.items() if n <= shown) / curve(1))
         svg.count_along(ax)
@@ -61,22 +61,22 @@ def _step_costs(result: Outcome, baseline: str, points: list[tuple[str, float]])
         return ax.figure
 
 
-def rows_shown(result: Outcome, baseline: str) -> int:
+def rows_shown(outcome: Outcome, baseline: str) -> int:
     """Rows of the largest step of these contenders: costs of prompts are in the data."""
-    longest = max(draft_max(c) for c in result.header.contenders if c.baseline == baseline)
-    return max(1 + longest, *(math.ceil(x) for _, x in working_points(result, baseline)))
+    longest = max(draft_max(c) for c in outcome.header.contenders if c.baseline == baseline)
+    return max(1 + longest, *(math.ceil(x) for _, x in working_points(outcome, baseline)))
 
 
-def _cost_cells(result: Outcome, baseline: str, points: list[tuple[str, float]]) -> list[list[str]]:
-    curve = curve_of(result, baseline)
+def _cost_cells(outcome: Outcome, baseline: str, points: list[tuple[str, float]]) -> list[list[str]]:
+    curve = curve_of(outcome, baseline)
     timed = [("", f"{n}", seconds) for n, seconds in curve.seconds.items()]
     timed += [(name, f"{x:.1f}", _between(curve, x)) for name, x in points]
     return [[baseline, name, n, f"{s * 1e3:.3f}", number(s / curve(1))] for name, n, s in timed]
 
 
-def efficiency(result: Outcome, rows: list[Row]) -> Figure:
+def efficiency(outcome: Outcome, rows: list[Row]) -> Figure:
     """Speedup over tokens per step, with what the costs allow."""
-    drawings = [(panel.title, _efficiency(result, panel)) for panel in facet_panels(result, rows, size=None)]
+    drawings = [(panel.title, _efficiency(outcome, panel)) for panel in facet_panels(outcome, rows, size=None)]
     heads = ["contender", "tokens per step", "speedup", "acceptance bound", "of bound", "hardware bound"]
     cells = [
         [
@@ -87,20 +87,20 @@ def efficiency(result: Outcome, rows: list[Row]) -> Figure:
     ]
     about = "Below the dashed line, time is lost to rejected tokens, to drafting, or outside the forward."
     legend = [Key.of("a step as cheap as a plain one", EVEN)]
-    if result.costs:
+    if outcome.costs:
         legend += [Key.of("free drafts, all accepted", FREE), Key.of("the machine's bound", BOUND)]
-    legend += keys_of(result, [row.contender for row in rows])
+    legend += keys_of(outcome, [row.contender for row in rows])
     return figure_of("efficiency", "Speedup over tokens per step", about, drawings, heads, cells, legend)
 
 
-def _efficiency(result: Outcome, panel: Panel) -> Any:
-    own_looks, names = looks(result), {row.contender for row in panel.rows}
-    facet = next(f for f in facets(result.header) if names & f.series.keys())
+def _efficiency(outcome: Outcome, panel: Panel) -> Any:
+    own_looks, names = looks(outcome), {row.contender for row in panel.rows}
+    facet = next(f for f in facets(outcome.header) if names & f.series.keys())
     with svg.axes() as ax:
         x_max = max(row.tokens_per_step or 1.0 for row in panel.rows) * 1.15
         ax.plot([1, x_max], [1, x_max], color=EVEN.color)
-        if facet.baseline in result.costs:
-            _draw_bounds(ax, result, facet.baseline, x_max)
+        if facet.baseline in outcome.costs:
+            _draw_bounds(ax, outcome, facet.baseline, x_max)
         for row in panel.rows:
             look = own_looks[row.contender]
             ax.plot([row.tokens_per_step], [row.speedup], **look.hollow)
@@ -110,9 +110,9 @@ def _efficiency(result: Outcome, panel: Panel) -> Any:
         return ax.figure
 
 
-def _draw_bounds(ax: Any, result: Outcome, baseline: str, x_max: float) -> None:
-    curve = curve_of(result, baseline)
-    longest = max(draft_max(c) for c in result.header.contenders if c.baseline == baseline)
+def _draw_bounds(ax: Any, outcome: Outcome, baseline: str, x_max: float) -> None:
+    curve = curve_of(outcome, baseline)
+    longest = max(draft_max(c) for c in outcome.header.contenders if c.baseline == baseline)
     ks = [k for k in range(longest + 1) if k + 1 <= x_max + 1]
     ax.plot([k + 1 for k in ks], [(k + 1) * curve(1) / curve(k + 1) for k in ks], **FREE.options)
     best = perfect(curve, longest).speedup
@@ -120,13 +120,13 @@ def _draw_bounds(ax: Any, result: Outcome, baseline: str, x_max: float) -> None:
     ax.annotate(f"{best:.2f}", (1, best), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=10)
 
 
-def records_of(result: Outcome, contender: str) -> list[Record]:
-    return [record for lap in result.laps if lap.contender == contender for record in lap.records]
+def records_of(outcome: Outcome, contender: str) -> list[Record]:
+    return [record for lap in outcome.laps if lap.contender == contender for record in lap.records]
 
 
-def curve_of(result: Outcome, baseline: str) -> Curve:
+def curve_of(outcome: Outcome, baseline: str) -> Curve:
     """Cost curve at the mean depth of the laps."""
-    return result.costs[baseline].curves(result.header.batch).at(depth(records_of(result, baseline)))
+    return outcome.costs[baseline].curves(outcome.header.batch).at(depth(records_of(outcome, baseline)))
 
 
 def mean_rows(records: Sequence[Record]) -> float:

@@ -71,14 +71,14 @@ def curve(bins: Bins, panel: int) -> tuple[list[float], list[float]]:
     return [one.expected / one.tests for one in filled], [one.accepted / one.tests for one in filled]
 
 
-def reliability(result: Outcome, rows: Sequence[Row]) -> Figure | None:
+def reliability(outcome: Outcome, rows: Sequence[Row]) -> Figure | None:
     """Figure of the shares accepted over the chances that methods gave; None where no trace has any."""
-    counts = {row.contender: bins for row in rows if (bins := count(records_of(result, row.contender)))}
+    counts = {row.contender: bins for row in rows if (bins := count(records_of(outcome, row.contender)))}
     if not counts:
         return None
-    panels = facet_panels(result, [row for row in rows if row.contender in counts])
+    panels = facet_panels(outcome, [row for row in rows if row.contender in counts])
     drawings = [
-        (panel.title, _drawing(result, {r.contender: counts[r.contender] for r in panel.rows})) for panel in panels
+        (panel.title, _drawing(outcome, {r.contender: counts[r.contender] for r in panel.rows})) for panel in panels
     ]
     cells = [
         [name, str(position), number(one.expected / one.tests), number(one.accepted / one.tests), str(one.tests)]
@@ -87,12 +87,12 @@ def reliability(result: Outcome, rows: Sequence[Row]) -> Figure | None:
     ]
     about = "On the diagonal, tokens are accepted as often as their method expects; below it, less often."
     heads = ["contender", "position", "expected", "accepted", "tests"]
-    legend = keys_of(result, counts)
+    legend = keys_of(outcome, counts)
     return figure_of("reliability", "Confidence and acceptance", about, drawings, heads, cells, legend)
 
 
-def _drawing(result: Outcome, counts: Mapping[str, Bins]) -> Any:
-    own_looks = looks(result)
+def _drawing(outcome: Outcome, counts: Mapping[str, Bins]) -> Any:
+    own_looks = looks(outcome)
     with svg.axes(2, 1.8 * svg.HEIGHT, 2) as ((first, second), (third, later)):
         for position, ax in enumerate((first, second, third, later), 1):
             for name, bins in counts.items():

@@ -56,12 +56,12 @@ class PromptTexts:
     texts: list[ReportedText]
 
 
-def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
+def texts(outcome: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
     """The first repeat of every prompt, family by family, and the number of prompts that were left out."""
     by_prompt: dict[tuple[str, str], list[Record]] = {}
-    for record in (r for lap in result.laps if lap.repeat == 0 for r in lap.records):
+    for record in (r for lap in outcome.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
-    prompt_texts = {prompt.id: (beginning(prompt), clean(given_text(prompt))) for prompt in result.prompts}
+    prompt_texts = {prompt.id: (beginning(prompt), clean(given_text(prompt))) for prompt in outcome.prompts}
     shown: list[PromptTexts] = []
     left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):

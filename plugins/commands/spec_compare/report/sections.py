@@ -70,21 +70,23 @@ class FamilyTables:
     complete: Section
 
 
-def sections(result: Outcome) -> list[FamilyTables]:
+def sections(outcome: Outcome) -> list[FamilyTables]:
     """The tables over all prompts, then of each family if there are several, the smallest speedup first."""
-    names = [ALL, *(family for family in worst_first(result.rows) if family != ALL)]
-    return [_tables(result, family) for family in (names[:1] if len(names) == 2 else names)]
+    names = [ALL, *(family for family in worst_first(outcome.rows) if family != ALL)]
+    return [_tables(outcome, family) for family in (names[:1] if len(names) == 2 else names)]
 
 
-def _tables(result: Outcome, family: str) -> FamilyTables:
-    rows = {row.contender: row for row in result.rows if row.family == family}
-    informative = informative_columns([*rows.values()], True, result.header.batch)
+def _tables(outcome: Outcome, family: str) -> FamilyTables:
+    rows = {row.contender: row for row in outcome.rows if row.family == family}
+    informative = informative_columns([*rows.values()], True, outcome.header.batch)
     main = [name for name in MAIN if name in informative]
     names = [*main, *(name for name in informative if name not in main)]
     caption = f"{'All families' if family == ALL else family}, {next(iter(rows.values())).prompts} prompts"
     return FamilyTables(
-        Section(caption, _columns(result.header, main), _groups(result, rows, main)),
-        Section(f"{caption}, all columns", _columns(result.header, names), _groups(result, rows, names), scrolls=True),
+        Section(caption, _columns(outcome.header, main), _groups(outcome, rows, main)),
+        Section(
+            f"{caption}, all columns", _columns(outcome.header, names), _groups(outcome, rows, names), scrolls=True
+        ),
     )
 
 
@@ -92,9 +94,9 @@ def _columns(header: Header, names: Iterable[str]) -> list[Column]:
     return [Column(title(name, header.batch, header.interval), ABOUT[name], element_id(name)) for name in names]
 
 
-def _groups(result: Outcome, rows: Mapping[str, Row], names: Sequence[str]) -> list[Group]:
+def _groups(outcome: Outcome, rows: Mapping[str, Row], names: Sequence[str]) -> list[Group]:
     """The rows by facet; facets without rows are left out."""
-    listed = facets(result.header)
+    listed = facets(outcome.header)
     groups = [
         Group(
             facet.title if len(listed) > 1 else "",

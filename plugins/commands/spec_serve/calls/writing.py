@@ -126,24 +126,24 @@ NO_CALL = r"(?s:[^{\[].*)?"
 
 
 def call_tags(
-    functions: Sequence[Mapping[str, Any]], form: CallForm, several: bool, demanded: bool, answer: Compiled | None
+    functions: Sequence[Mapping[str, Any]], form: CallForm, several: bool, demanded: bool, compiled: Compiled | None
 ) -> StructuralTags:
     """The constraint of a text with calls of these functions in a family's form.
 
     A form that cannot write the schema of one of the functions is not used: they are written as objects then.
 
-    :param demanded: the text is calls alone; else it is an answer of ``answer``, or free with calls in it.
+    :param demanded: the text is calls alone; else it is an answer of ``compiled``, or free with calls in it.
     """
     writing = WRITINGS[form]
     if not all(writing.suits(arguments_schema(function)) for function in functions):
         form, writing = families.TAGGED, TAGGED
     tags = [_tag(i, function, writing) for i, function in enumerate(functions)]
-    if answer is None and not demanded and form in WHOLE_FORMS:
-        answer = Regex(NO_CALL)
-    count_min = 0 if not demanded and answer is None else 1
+    if compiled is None and not demanded and form in WHOLE_FORMS:
+        compiled = Regex(NO_CALL)
+    count_min = 0 if not demanded and compiled is None else 1
     trigger = writing.trigger or writing.before
     return StructuralTags(
-        trigger, tags, count_min, several, writing.between, answer, before=writing.before, after=writing.after
+        trigger, tags, count_min, several, writing.between, compiled, before=writing.before, after=writing.after
     )
 
 

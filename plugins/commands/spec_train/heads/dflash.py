@@ -19,7 +19,7 @@ Sizes = Sequence[tuple[int, int]]
 class DFlash(HeadModule):
     """Differentiable. Row i of a block predicts the token at its own position; row 0 is the last known token."""
 
-    def blocks(self, embedded: Tensor, fused: Tensor, anchors: Tensor, texts: Sizes = ()) -> Tensor:
+    def blocks(self, embedded: Tensor, fused: Tensor, anchors: Tensor, sizes: Sizes = ()) -> Tensor:
         """[A, B, D] after the final norm, for all blocks at once; no block attends to another.
 
         embedded: [A, B, D], the anchor's token and mask tokens. fused: [T, D] features of positions 0 ... T - 1.
@@ -27,29 +27,29 @@ class DFlash(HeadModule):
         sizes of several texts, positions of each counted from 0; empty: all is one text.
         """
         a, b = embedded.shape[:2]
-        texts = texts or [(len(fused), a)]
+        sizes = sizes or [(len(fused), a)]
         at = (anchors[:, None] + torch.arange(b, device=anchors.device)).flatten()
-        positions = torch.cat([torch.arange(t, device=at.device) for t, _ in texts])
+        positions = torch.cat([torch.arange(t, device=at.device) for t, _ in sizes])
         x = embedded.flatten(0, 1)
         for i in range(self.shape.layers):
-            x = self._layer(i, x, fused, at, positions, texts)
+            x = self._layer(i, x, fused, at, positions, sizes)
         return self.norm("output_norm", x).view(a, b, -1)
 
     def hidden_rows(self, x: Tensor) -> Tensor:
         """The input of the output matrix."""
         return x
 
-    def _layer(self, i: int, x: Tensor, fused: Tensor, at: Tensor, positions: Tensor, texts: Sizes) -> Tensor:
+    def _layer(self, i: int, x: Tensor, fused: Tensor, at: Tensor, positions: Tensor, sizes: Sizes) -> Tensor:
         prefix = f"blk.{i}."
         q, own = self.queries_keys(prefix, self.norm(f"{prefix}attn_norm", x), at)
-        o = self._attend(i, q, self.keys(prefix, fused, positions), own, at, texts)
+        o = self._attend(i, q, self.keys(prefix, fused, positions), own, at, sizes)
         x = x + self.linear(f"{prefix}attn_output", o.transpose(0, 1).flatten(1))
         return x + self.mlp(prefix, self.norm(f"{prefix}ffn_norm", x))
 
-    def _attend(self, i: int, q: Tensor, context: KeysValues, own: KeysValues, at: Tensor, texts: Sizes) -> Tensor:
+    def _attend(self, i: int, q: Tensor, context: KeysValues, own: KeysValues, at: Tensor, sizes: Sizes) -> Tensor:
         """[h, A B, d], text by text."""
         b = self.shape.block
-        lengths, rows = [t for t, _ in texts], [a * b for _, a in texts]
+        lengths, rows = [t for t, _ in sizes], [a * b for _, a in sizes]
         q = q * q.shape[-1] ** -0.5
         parts = zip(q.split(rows, 1), split(context, lengths), split(own, rows), at.split(rows), strict=True)
         return torch.cat([self._attend_text(i, *part) for part in parts], 1)

@@ -77,16 +77,16 @@ def attend(q: Tensor, context: KeysValues, drafted: Sequence[KeysValues], texts:
     return torch.cat([_attend_text(t, *part) for t, part in zip(texts, parts, strict=True)], 1)
 
 
-def _attend_text(text: PairRange, q: Tensor, context: KeysValues, *drafted: KeysValues) -> Tensor:
+def _attend_text(pair_range: PairRange, q: Tensor, context: KeysValues, *drafted: KeysValues) -> Tensor:
     """[h, R, d] of one text."""
     rows, group = q.shape[1], len(q) // len(context[0])
-    keys, values = (x[:, : text.rows] for x in context)
-    future = torch.ones(rows, text.rows, dtype=torch.bool, device=q.device).triu(1 + text.skip)
+    keys, values = (x[:, : pair_range.rows] for x in context)
+    future = torch.ones(rows, pair_range.rows, dtype=torch.bool, device=q.device).triu(1 + pair_range.skip)
     queries = group_rows(q, keys)  # [g, h / g x R, d]
     scores = [(queries @ keys.mT).masked_fill(future.repeat(group, 1), float("-inf"))]
     scores += [(queries * k.repeat(1, group, 1)).sum(-1, keepdim=True) for k, _ in drafted]
     weights = torch.cat(scores, -1).softmax(-1)
-    out = weights[..., : text.rows] @ values
+    out = weights[..., : pair_range.rows] @ values
     for i, (_, v) in enumerate(drafted):
-        out = out + weights[..., text.rows + i, None] * v.repeat(1, group, 1)
+        out = out + weights[..., pair_range.rows + i, None] * v.repeat(1, group, 1)
     return out.view(q.shape)

@@ -64,10 +64,10 @@ def _tokens_and_features(student: Eagle3Student, samples: Sequence[Sample]) -> t
     return torch.cat([x.tokens for x in samples]), torch.cat([student.head.fuse(x.features) for x in samples])
 
 
-def _set_weights(head: Eagle3, dims: Tensor, query: Tensor, key: Tensor, basis: Tensor) -> None:
+def _set_weights(eagle3: Eagle3, dims: Tensor, query: Tensor, key: Tensor, basis: Tensor) -> None:
     """query: [n, D] of an embedding; key: [n, D] of a feature; basis: [d, D] of the value."""
-    s = head.shape
-    q, k, v = (head[f"{PREFIX}attn_{x}.weight"] for x in "qkv")
+    s = eagle3.shape
+    q, k, v = (eagle3[f"{PREFIX}attn_{x}.weight"] for x in "qkv")
     for matrix in (q, k, v):
         matrix[: s.head] = 0.0
     q[dims, : s.width] = query

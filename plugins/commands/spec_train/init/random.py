@@ -69,24 +69,30 @@ def _random(name: str, size: tuple[int, ...], generator: torch.Generator) -> Ten
     return torch.randn(size, generator=generator) * (gain / math.sqrt(size[1]))
 
 
-def tensor_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Shapes by name of the tensors that are trained; a published head may have others too."""
-    q, kv, read = s.heads * s.head, s.kv_heads * s.head, s.width * (2 if s.kind == "eagle3" else 1)
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (s.width, s.inputs * s.target_width)}
-    shapes |= {"output_norm.weight": (s.width,)} | ({"hidden_norm.weight": (s.width,)} if s.fills_blocks else {})
-    for i in range(s.layers):
+    q, kv, read = (
+        shape.heads * shape.head,
+        shape.kv_heads * shape.head,
+        shape.width * (2 if shape.kind == "eagle3" else 1),
+    )
+    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (shape.width, shape.inputs * shape.target_width)}
+    shapes |= {"output_norm.weight": (shape.width,)} | (
+        {"hidden_norm.weight": (shape.width,)} if shape.fills_blocks else {}
+    )
+    for i in range(shape.layers):
         block: dict[str, tuple[int, ...]] = {
-            "attn_norm.weight": (s.width,),
+            "attn_norm.weight": (shape.width,),
             "attn_q.weight": (q, read),
             "attn_k.weight": (kv, read),
             "attn_v.weight": (kv, read),
-            "attn_output.weight": (s.width, q),
-            "ffn_norm.weight": (s.width,),
-            "ffn_gate.weight": (s.ff, s.width),
-            "ffn_up.weight": (s.ff, s.width),
-            "ffn_down.weight": (s.width, s.ff),
+            "attn_output.weight": (shape.width, q),
+            "ffn_norm.weight": (shape.width,),
+            "ffn_gate.weight": (shape.ff, shape.width),
+            "ffn_up.weight": (shape.ff, shape.width),
+            "ffn_down.weight": (shape.width, shape.ff),
         }
-        block |= {"attn_norm_2.weight": (s.width,)} if s.kind == "eagle3" else {}
-        block |= {"attn_q_norm.weight": (s.head,), "attn_k_norm.weight": (s.head,)} if s.qk_norm else {}
+        block |= {"attn_norm_2.weight": (shape.width,)} if shape.kind == "eagle3" else {}
+        block |= {"attn_q_norm.weight": (shape.head,), "attn_k_norm.weight": (shape.head,)} if shape.qk_norm else {}
         shapes |= {f"blk.{i}.{name}": size for name, size in block.items()}
     return shapes

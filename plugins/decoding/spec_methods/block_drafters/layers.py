@@ -222,20 +222,20 @@ def parts_of(head: Any) -> tuple[str, ...]:
     return ("k", "v") if head.own_values else ("k",)
 
 
-def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterator[Op]:
+def _around(layer: Iterator[Op], builder: Builder, head: Any, part: str) -> Iterator[Op]:
     """A layer with its norm, and with another after it (Gemma 4) or between two convolutions over the block (DFlash2)
     where the head has them."""
     if not head.conv_taps:
-        yield block.norm("x", "h", f"{part}_norm.weight")
+        yield builder.norm("x", "h", f"{part}_norm.weight")
         yield from layer
         if head.post_norms:
-            yield from _after_norm(block, part)
+            yield from _after_norm(builder, part)
         return
-    size, base = head.conv_taps * head.conv_groups, block.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
+    size, base = head.conv_taps * head.conv_groups, builder.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
     name = f"{part}_conv_proj.weight"
-    block.declare(name, (2 * size, head.width))
-    kernels = tuple(block.weight(name, rows) for rows in torch.arange(2 * size).chunk(2))
-    yield block.norm("x", "n", f"{part}_norm.weight")
+    builder.declare(name, (2 * size, head.width))
+    kernels = tuple(builder.weight(name, rows) for rows in torch.arange(2 * size).chunk(2))
+    yield builder.norm("x", "n", f"{part}_norm.weight")
     yield Linear("n", ("kernel_in", "kernel_out"), kernels, (None, None))
     yield BlockConv("n", "kernel_in", "h", base[0].contiguous())
     yield from layer
@@ -243,7 +243,7 @@ def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterat
     yield Add("x", "conv", "x")
 
 
-def _after_norm(block: Builder, part: str) -> Iterator[Op]:
+def _after_norm(builder: Builder, part: str) -> Iterator[Op]:
     """x + norm(h), after feed-forward scaled by the factor of the layer."""
-    yield block.norm("h", "h", "post_attention_norm.weight" if part == "attn" else "post_ffw_norm.weight")
-    yield Add("x", "h", "x", 1.0 if part == "attn" else float(block.vector("layer_output_scale.weight", 1)))
+    yield builder.norm("h", "h", "post_attention_norm.weight" if part == "attn" else "post_ffw_norm.weight")
+    yield Add("x", "h", "x", 1.0 if part == "attn" else float(builder.vector("layer_output_scale.weight", 1)))

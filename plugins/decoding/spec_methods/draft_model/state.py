@@ -37,9 +37,9 @@ class DraftModelState:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, place: BranchPoint) -> float:
-        """Probability that all tokens drafted before ``place`` are accepted."""
-        return self.reached.value if place.chance is None else place.chance
+    def chance(self, branch: BranchPoint) -> float:
+        """Probability that all tokens drafted before ``branch`` are accepted."""
+        return self.reached.value if branch.chance is None else branch.chance
 
     def end(self, start: int, last: int) -> int:
         """End of the next part of a backlog, at most ``last`` unless a picture ends later."""

@@ -106,13 +106,13 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
     yield from output_ops(builder, head)
 
 
-def _layer(block: Builder, head: Any, last: bool) -> Iterator[Op]:
+def _layer(builder: Builder, head: Any, last: bool) -> Iterator[Op]:
     """Attention of ``h`` and feed-forward, onto the residual stream. last: of the head."""
-    yield from block.attention(sinks=head.sinks)
+    yield from builder.attention(sinks=head.sinks)
     if last:
         yield Pick("x", "x", "final")
-    yield block.norm("x", "h", "ffn_norm.weight")
-    yield from block.mlp(head.ff, act=head.act)
+    yield builder.norm("x", "h", "ffn_norm.weight")
+    yield from builder.mlp(head.ff, act=head.act)
 
 
 def output_ops(builder: Builder, head: Any) -> Iterator[Op]:

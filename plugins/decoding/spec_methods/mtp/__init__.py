@@ -70,21 +70,21 @@ class Mtp(PairDrafter):
             learns="length",
         )
 
-    def _misfit(self, target: Target, holder: Target) -> Refusal | None:
-        layers = next_token_layers(holder)
+    def _misfit(self, target: Target, model: Target) -> Refusal | None:
+        layers = next_token_layers(model)
         if not layers:
             hint = "name a file that has one (--method mtp=FILE), or use another method"
-            return Refusal(f"{holder.info.name} has no NextN layer", hint)
+            return Refusal(f"{model.info.name} has no NextN layer", hint)
         if problem := next((layer.problem for layer in layers if layer.problem), None):
             return Refusal(problem, "convert the model again, with its NextN layer, or use another method")
         known = layers[0].last_norms
         if self.last_norm != "auto" and self.last_norm not in known:
             return Refusal(
-                f"last_norm={self.last_norm}: the last norm of {holder.info.name} is read as {known[0]} by all engines",
+                f"last_norm={self.last_norm}: the last norm of {model.info.name} is read as {known[0]} by all engines",
                 "leave last_norm out",
             )
-        if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
-            layer_size = f"{holder.info.vocab} tokens and width {holder.info.width}"
+        if (model.info.vocab, model.info.width) != (target.info.vocab, target.info.width):
+            layer_size = f"{model.info.vocab} tokens and width {model.info.width}"
             target_size = f"{target.info.vocab} and {target.info.width}"
             return Refusal(
                 f"the NextN layer has {layer_size}, the target {target_size}", "use the file of the same model"
@@ -103,8 +103,8 @@ class Mtp(PairDrafter):
         others = ", ".join(f"last_norm={norm}" for norm in known if norm != chosen)
         return [f"last norm: {NORMS[chosen]}; engines differ, the other reading is {others}"]
 
-    def _load(self, target: Target, holder: Target) -> None:
-        layers = next_token_layers(holder)
+    def _load(self, target: Target, model: Target) -> None:
+        layers = next_token_layers(model)
         if self.last_norm != "auto":
             layers = tuple(layer.with_last_norm(self.last_norm) for layer in layers)
         self.layer = draft_layers(layers, executor_of(target))

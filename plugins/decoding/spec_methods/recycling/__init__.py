@@ -93,11 +93,11 @@ class Recycling:
             if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: DraftStep, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
-        """Draft after committed text and the drafted tokens before ``place``, or None."""
-        memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
-        order = self._order(step, seq, place)
-        memory.drafted[place.leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
+    def _ahead(self, step: DraftStep, seq: Sequence, branch: BranchPoint, limits: Limits) -> Draft | None:
+        """Draft after committed text and the drafted tokens before ``branch``, or None."""
+        memory, last = self._memory(seq), branch.path[-1] if branch.path else seq.tokens[-1]
+        order = self._order(step, seq, branch)
+        memory.drafted[branch.leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
         return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
@@ -149,13 +149,13 @@ class Recycling:
             return Limits(depth, depth, 1, p_min, stops, drawn)
         return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
-    def _draft(self, step: DraftStep, memory: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
+    def _draft(self, step: DraftStep, state: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""
-        seq = memory.seq
+        seq = state.seq
         tokens, confidence = [node.token for node in nodes], confidences(nodes)
         if limits.drawn:
             before, info = [last, *tokens[:-1]], step.target.info
-            probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
+            probs = drawn_from(state.table, before, seq.sampling.temperature, info.vocab)
             return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]
         proposal: Literal["unknown", "deterministic"] = "unknown" if self._samples(step, seq) else "deterministic"

@@ -105,11 +105,11 @@ class Suffix:
         for seq, _ in rows.by_sequence():
             self._catch_up(seq)
 
-    def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:
+    def _contribute(self, track: Track, tokens: list[int], prompt: int) -> None:
         """Share outputs, not prompts; the first ``prompt`` tokens belong to the prompt."""
         prompt = max(0, prompt)
-        common.read(tokens[:prompt])
-        common.write(tokens[prompt:])
+        track.read(tokens[:prompt])
+        track.write(tokens[prompt:])
 
     def _catch_up(self, seq: Sequence) -> SuffixState:
         """The data of a sequence, after all of its tokens but the last, which nothing follows yet."""
@@ -161,7 +161,7 @@ class Suffix:
         return Draft(tokens, parents=parents, confidence=confidence)
 
 
-def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
+def learn(estimates: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count accepted tokens against the number that the counts predicted."""
     for node, right in tested_nodes(nodes, path):
-        evidence.learn(node.match, right, node.share)
+        estimates.learn(node.match, right, node.share)

@@ -31,23 +31,23 @@ class Node(TreeNode):
     then: Match
 
 
-def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
+def grow(automaton: Automaton, match: Match, estimates: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
     """The tree of the most likely paths, parents first, with a probability of at least ``p_min``.
 
     match: the match at the end of committed text. Nothing follows a stop token.
     """
     if limits.width == 1:
-        return chain(automaton, match, evidence, limits)
+        return chain(automaton, match, estimates, limits)
 
     def following(match: Match, chance: float, parent: int, depth: int) -> Iterator[Node]:
-        nodes = successors(automaton, match, evidence, limits.width, chance, parent, depth)
+        nodes = successors(automaton, match, estimates, limits.width, chance, parent, depth)
         return (node for node in nodes if node.chance >= limits.p_min)
 
     first = following(match, 1.0, -1, 1)
     return grow_tree(first, lambda node, at: following(node.then, node.chance, at, node.depth + 1), limits)
 
 
-def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
+def chain(automaton: Automaton, match: Match, estimates: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
     """Draft of width 1, in less time than a tree: the most likely token after each other."""
     nodes: list[Node] = []
     chance, longest = 1.0, automaton.match_max
@@ -56,7 +56,7 @@ def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, lim
         if state == ROOT:
             break
         [(token, share)] = automaton.following(state, 1)
-        chance = chance * share * evidence.value(n)
+        chance = chance * share * estimates.value(n)
         if chance < limits.p_min:
             break
         match = automaton.follow((state, n), token, longest)
@@ -69,7 +69,7 @@ def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, lim
 def successors(
     automaton: Automaton,
     match: Match,
-    evidence: AcceptanceEstimates,
+    estimates: AcceptanceEstimates,
     width: int,
     chance: float,
     parent: int,
@@ -80,7 +80,7 @@ def successors(
     seen: set[int] = set()
     left = 1.0
     while state != ROOT and len(seen) < width:
-        estimate = evidence.value(n)
+        estimate = estimates.value(n)
         for token, share in automaton.following(state, width):
             if token not in seen and len(seen) < width:
                 seen.add(token)

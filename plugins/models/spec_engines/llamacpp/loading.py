@@ -112,15 +112,15 @@ def _describe(path: Path) -> Target | None:
     return read
 
 
-def _next_token_layer(known: Target | None, name: str) -> NextTokenLayer | None:
+def _next_token_layer(target: Target | None, name: str) -> NextTokenLayer | None:
     """The layer for drafting that the file has."""
-    if known is None:
+    if target is None:
         return UnreadableLayer(f"this project does not read the architecture of {name}, nor a NextN layer in it")
-    return next_token_layer(known)
+    return next_token_layer(target)
 
 
-def _weights(known: Target | None) -> Callable[[str], Tensor]:
+def _weights(target: Target | None) -> Callable[[str], Tensor]:
     def refuse_tensor(name: str) -> Tensor:
         raise KeyError(name)
 
-    return refuse_tensor if known is None else known.tensor
+    return refuse_tensor if target is None else target.tensor

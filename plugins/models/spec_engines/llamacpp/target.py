@@ -76,7 +76,7 @@ class LlamaCppTarget:
         return logits, context.taps.take() if names else {}
 
     def _rows(
-        self, part: Part, memory: LlamaCppRows, tokens: list[int], batch: Batch, needs: Needs, everything: bool
+        self, part: Part, rows: LlamaCppRows, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
         """Logits of the rows that decide. everything: llama.cpp computes them for all rows."""
         end = part.first_draft_row + part.drafted
@@ -85,15 +85,15 @@ class LlamaCppTarget:
         outputs = [everything or row >= before for row in range(count)]
         embeds = {i: batch.embeds[part.row + i] for i in range(count) if part.row + i in batch.embeds}
         ids = tokens[part.row : end]
-        memory.before = memory.tree = None
-        if self.recurrent and part.drafted > memory.context.snapshots:
-            evaluated = memory.evaluate(ids[:pending], embeds, outputs[:pending]).clone()
-            memory.before = memory.context.copy_state()
-            evaluated = join([evaluated, memory.evaluate(ids[pending:], {}, outputs[pending:])])
+        rows.before = rows.tree = None
+        if self.recurrent and part.drafted > rows.context.snapshots:
+            evaluated = rows.evaluate(ids[:pending], embeds, outputs[:pending]).clone()
+            rows.before = rows.context.copy_state()
+            evaluated = join([evaluated, rows.evaluate(ids[pending:], {}, outputs[pending:])])
         else:
             if part.draft is not None and part.draft.parents is not None:
-                memory.tree = Paths.of(part.draft)
-            evaluated = memory.evaluate(ids, embeds, outputs, memory.tree)
+                rows.tree = Paths.of(part.draft)
+            evaluated = rows.evaluate(ids, embeds, outputs, rows.tree)
         return evaluated[before:] if everything else evaluated
 
     def tensor(self, name: str) -> Tensor:

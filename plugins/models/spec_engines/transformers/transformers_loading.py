@@ -160,15 +160,15 @@ def _unreadable(directory: Path, error: Exception) -> UsageError:
     )
 
 
-def _check_vocabulary(words: Tokenizer | None, info: TargetInfo) -> None:
-    if words is not None and words.vocab_size > info.vocab:
+def _check_vocabulary(tokenizer: Tokenizer | None, info: TargetInfo) -> None:
+    if tokenizer is not None and tokenizer.vocab_size > info.vocab:
         raise UsageError(
-            f"{info.name}: the tokenizer has {words.vocab_size} tokens, the output matrix {info.vocab} rows",
+            f"{info.name}: the tokenizer has {tokenizer.vocab_size} tokens, the output matrix {info.vocab} rows",
             hint="tokenizer and weights do not belong together; get the directory again",
         )
 
 
-def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
+def describe(shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
     config, layout = shell.config.get_text_config(), Layout.of(shell)
     context_max = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
     if wish.context > context_max:
@@ -184,12 +184,12 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
         context=wish.context or min(context_max, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if kinds.recurrent else {"attention"}),
         trees=kinds.plain and layout.positions,
-        vocab_id=words.identity if words is not None else "",
+        vocab_id=tokenizer.identity if tokenizer is not None else "",
         dtype=str(wish.kind).removeprefix("torch."),
         device=str(wish.place),
         family=str(config.model_type),
-        bos=words.bos if words is not None else None,
-        eog=words.eog if words is not None else frozenset(),
+        bos=tokenizer.bos if tokenizer is not None else None,
+        eog=tokenizer.eog if tokenizer is not None else frozenset(),
         exact="no",
         exact_why=ROUNDED,
         tensors=frozenset(MATRICES),

@@ -253,25 +253,33 @@ class Config:
             )
 
     @staticmethod
-    def _check_experts(e: Experts, where: str) -> None:
-        groups = 0 < e.groups_used <= e.groups <= e.count and e.count % e.groups == 0
-        if not 0 < e.used <= e.count or not groups or (e.groups > 1 and e.count < 2 * e.groups):
+    def _check_experts(experts: Experts, where: str) -> None:
+        groups = 0 < experts.groups_used <= experts.groups <= experts.count and experts.count % experts.groups == 0
+        if (
+            not 0 < experts.used <= experts.count
+            or not groups
+            or (experts.groups > 1 and experts.count < 2 * experts.groups)
+        ):
             raise UsageError(
-                f"{where}: {e.used} of {e.count} experts are used, {e.groups_used} of {e.groups} groups",
+                f"{where}: {experts.used} of {experts.count} experts are used, "
+                f"{experts.groups_used} of {experts.groups} groups",
                 hint="the file is damaged; get it again",
             )
 
-    def _check_delta(self, d: DeltaShape, where: str) -> None:
-        what = "Mamba-2 layer" if isinstance(d, ScanShape) else "gated delta net"
-        sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
-        narrow = d.key_dim <= MAX_HEAD and d.value_dim <= MAX_HEAD
+    def _check_delta(self, shape: DeltaShape, where: str) -> None:
+        what = "Mamba-2 layer" if isinstance(shape, ScanShape) else "gated delta net"
+        sizes = (shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim)
+        narrow = shape.key_dim <= MAX_HEAD and shape.value_dim <= MAX_HEAD
         good = (
-            narrow and all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+            narrow
+            and all(0 < n < 1 << 16 for n in sizes)
+            and 1 < shape.kernel <= 16
+            and shape.value_heads % shape.key_heads == 0
         )
         if not good or not self.recurrent <= frozenset(range(self.layers)):
             raise UsageError(
-                f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
-                f"a convolution of {d.kernel}: no {what} has these sizes",
+                f"{where}: {shape.value_heads} value heads over {shape.key_heads} key heads of {shape.key_dim} "
+                f"and {shape.value_dim}, a convolution of {shape.kernel}: no {what} has these sizes",
                 hint="the file is damaged; get it again",
             )
 
@@ -282,25 +290,34 @@ class Config:
                 hint="the file is damaged; get it again",
             )
 
-    def _check_latent(self, s: LatentShape, where: str) -> None:
-        sizes = (s.rank, s.plain, s.value)
-        fits = s.rank + s.shared == self.head and (self.unrotated or s.shared == self.rotary_dim)
-        narrow = all(0 < n <= MAX_HEAD for n in sizes) and 0 <= s.shared <= MAX_HEAD and 0 <= s.queries < 1 << 24
+    def _check_latent(self, shape: LatentShape, where: str) -> None:
+        sizes = (shape.rank, shape.plain, shape.value)
+        fits = shape.rank + shape.shared == self.head and (self.unrotated or shape.shared == self.rotary_dim)
+        narrow = (
+            all(0 < n <= MAX_HEAD for n in sizes) and 0 <= shape.shared <= MAX_HEAD and 0 <= shape.queries < 1 << 24
+        )
         if not narrow or not fits or self.kv_heads != 1:
             raise UsageError(
-                f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
-                f"them, queries from {s.queries}, heads of {self.head}: no latent attention has these sizes",
+                f"{where}: latents of {shape.rank} and {shape.shared} numbers, keys of {shape.plain} "
+                f"and values of {shape.value} from them, queries from {shape.queries}, heads of {self.head}: "
+                f"no latent attention has these sizes",
                 hint="the file is damaged; get it again",
             )
 
-    def _check_index(self, s: IndexShape, where: str) -> None:
+    def _check_index(self, shape: IndexShape, where: str) -> None:
         attending = frozenset(filter(self.attends, range(self.layers)))
-        good = 0 < s.heads < 1 << 16 and 0 < s.dim <= MAX_INDEX and 0 < s.pool <= MAX_POOL and 0 < s.used < 1 << 20
+        good = (
+            0 < shape.heads < 1 << 16
+            and 0 < shape.dim <= MAX_INDEX
+            and 0 < shape.pool <= MAX_POOL
+            and 0 < shape.used < 1 << 20
+        )
         owned = self.indexing <= attending and (not attending or min(attending) in self.indexing)
-        if not good or not owned or self.latent is None or not self.latent.queries or not 0 < s.eps < 1:
+        if not good or not owned or self.latent is None or not self.latent.queries or not 0 < shape.eps < 1:
             raise UsageError(
-                f"{where}: an index of {s.heads} heads of {s.dim} that chooses {s.used} pools of {s.pool} positions, "
-                f"in blocks {str(sorted(self.indexing))[:60]}, eps {s.eps}: no sparse index has these sizes",
+                f"{where}: an index of {shape.heads} heads of {shape.dim} that chooses {shape.used} pools "
+                f"of {shape.pool} positions, in blocks {str(sorted(self.indexing))[:60]}, eps {shape.eps}: "
+                f"no sparse index has these sizes",
                 hint="the file is damaged; get it again",
             )
 

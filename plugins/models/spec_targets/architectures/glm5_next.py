@@ -143,14 +143,14 @@ def _linear_config(json: ConfigJson) -> ConfigJson:
     return ConfigJson(part, json.arch, json.kind, json.where)
 
 
-def _floor(linear: ConfigJson) -> float:
+def _floor(config: ConfigJson) -> float:
     """The lowest logarithm of a decay; 0: none."""
-    floor = linear.raw.get("gate_lower_bound")
+    floor = config.raw.get("gate_lower_bound")
     if floor is None:
-        return FLOOR if linear.raw.get("safe_gate") else 0.0
+        return FLOOR if config.raw.get("safe_gate") else 0.0
     if not isinstance(floor, float | int) or not -math.inf < floor < 0:
         raise UsageError(
-            f"{linear.where}: config.json has gate_lower_bound = {repr(floor)[:60]}", hint="a number below 0 is needed"
+            f"{config.where}: config.json has gate_lower_bound = {repr(floor)[:60]}", hint="a number below 0 is needed"
         )
     return float(floor)
 

@@ -136,13 +136,13 @@ def _linear_config(json: ConfigJson) -> ConfigJson:
     return ConfigJson(part, json.arch, json.kind, json.where)
 
 
-def _recurrent(linear: ConfigJson, layers: int) -> frozenset[int]:
+def _recurrent(config: ConfigJson, layers: int) -> frozenset[int]:
     """The recurrent blocks; configs count from 1, and list all blocks of both kinds."""
-    listed = [linear.raw.get(key) for key in ("kda_layers", "full_attn_layers")]
+    listed = [config.raw.get(key) for key in ("kda_layers", "full_attn_layers")]
     both = [i for kind in listed for i in (kind if isinstance(kind, list) else [0])]
     if not all(type(i) is int for i in both) or sorted(both) != list(range(1, layers + 1)):
         raise UsageError(
-            f"{linear.where}: config.json has kda_layers = {str(listed[0])[:60]}, full_attn_layers = "
+            f"{config.where}: config.json has kda_layers = {str(listed[0])[:60]}, full_attn_layers = "
             f"{str(listed[1])[:60]}",
             hint=f"every block of 1 to {layers} is needed in one of both lists",
         )

@@ -53,12 +53,12 @@ class GgufWeights:
         file: GgufFile,
         renamed: Mapping[str, str] | None = None,
         interleaved: bool = False,
-        parts: FusedTensors | None = None,
+        tensors: FusedTensors | None = None,
     ) -> None:
         """renamed, interleaved: of the family, see ``architectures.Family``. parts: of its fused tensors."""
         self.file, self.where, self.interleaved = file, file.path.name, interleaved
         self.tensors = {(renamed or {}).get(name, name): tensor for name, tensor in file.tensors.items()}
-        self._parts, self._taken = parts, set[str]()
+        self._parts, self._taken = tensors, set[str]()
         self._check_types()
 
     def _check_types(self) -> None:

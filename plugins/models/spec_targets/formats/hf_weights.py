@@ -76,13 +76,13 @@ class HfWeights:
                 hint=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
             )
 
-    def _convert(self, name: str, where: Stored, values: list[Tensor]) -> Tensor:
+    def _convert(self, name: str, stored: Stored, values: list[Tensor]) -> Tensor:
         """GGUF's form of stored values, or of tensors without values. Raises UsageError for a shape that has none."""
-        value = torch.stack(values) if EXPERT in where.names[0] or len(values) > 1 else values[0]
-        if where.change is None:
+        value = torch.stack(values) if EXPERT in stored.names[0] or len(values) > 1 else values[0]
+        if stored.change is None:
             return value
         try:
-            return where.change(value, self.config)
+            return stored.change(value, self.config)
         except (RuntimeError, IndexError, ValueError) as error:
             raise UsageError(
                 f"{self.where}: tensor {name!r} is stored as {list(value.shape)}, which does not fit config.json",

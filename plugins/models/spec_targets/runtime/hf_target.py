@@ -82,10 +82,10 @@ def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:
     return (f"text only: its {' and '.join(parts)} parts are not read",) if parts else ()
 
 
-def _check_output(raw: dict[str, Any], source: HfWeights, where: str) -> None:
+def _check_output(raw: dict[str, Any], weights: HfWeights, where: str) -> None:
     """Raise UsageError if the config says that there is an output matrix and there is none."""
     tied = text_of(raw).get("tie_word_embeddings", raw.get("tie_word_embeddings"))
-    if tied is False and source.shape("output.weight") is None:
+    if tied is False and weights.shape("output.weight") is None:
         raise UsageError(
             f"{where}: tensor 'lm_head.weight' is missing, and config.json has \"tie_word_embeddings\": false",
             hint="get the missing file again, or write true if the embedding is the output matrix",

@@ -68,13 +68,13 @@ class Tokenizer:
         add_bos: bool = False,
         spm: bool = False,
         strip_space: bool = False,
-        part: Steps | None = None,
+        steps: Steps | None = None,
         names: Mapping[str, str] | None = None,
         chat_template: str | None = None,
     ) -> None:
         self._make_backend = backend if callable(backend) else lambda: backend
         self._backend: tokenizers.Tokenizer | None = None
-        self._part = part
+        self._part = steps
         self._encoding, self._building = Lock(), Lock()
         self.pieces = pieces
         self.control = control

@@ -176,7 +176,7 @@ def _spm(meta: Metadata) -> Tokenizer:
         make_backend,
         add_bos=True if add_bos is None else add_bos,
         spm=True,
-        part=Steps(spaces, None) if prefix else None,
+        steps=Steps(spaces, None) if prefix else None,
         defaults={"bos": 1, "eos": 2},
     )
 
@@ -188,7 +188,7 @@ def _finish(
     add_bos: bool,
     no_bos: bool = False,
     spm: bool = False,
-    part: Steps | None = None,
+    steps: Steps | None = None,
     defaults: Mapping[str, int] | None = None,
 ) -> Tokenizer:
     control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
@@ -225,8 +225,8 @@ def _finish(
         ends=meta.ends | {fim[name] for name in ("pad", "rep", "sep") if name in fim},
         add_bos=add_bos,
         spm=spm,
-        strip_space=part is not None,
-        part=part,
+        strip_space=steps is not None,
+        steps=steps,
         names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )

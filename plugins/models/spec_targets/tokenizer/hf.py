@@ -43,7 +43,7 @@ def from_hf(directory: Path) -> Tokenizer:
         add_bos=add_bos,
         spm=spm,
         strip_space=spm and ("Strip" in decoder or _strips(raw["decoder"])),
-        part=steps_of_part(raw),
+        steps=steps_of_part(raw),
         names={f"{name}_token": text for name in SPECIAL if (text := _token_text(settings.get(f"{name}_token")))},
         chat_template=_template(directory, settings),
     )

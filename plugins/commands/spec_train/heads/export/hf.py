@@ -70,21 +70,21 @@ def mapping(d2t: Tensor | None, vocab: int) -> dict[str, Tensor]:
     return {"d2t": d2t - torch.arange(len(d2t)), "t2d": draftable}
 
 
-def layer_config(s: Shape, model_type: str) -> dict[str, Any]:
+def layer_config(shape: Shape, model_type: str) -> dict[str, Any]:
     """Sizes under the names of transformers."""
     return {
         "model_type": model_type,
-        "vocab_size": s.vocab,
-        "hidden_size": s.width,
-        "intermediate_size": s.ff,
-        "num_hidden_layers": s.layers,
-        "num_attention_heads": s.heads,
-        "num_key_value_heads": s.kv_heads,
-        "head_dim": s.head,
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.ff,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head,
         "hidden_act": "silu",
-        "max_position_embeddings": s.context,
-        "rms_norm_eps": s.eps,
-        "rope_theta": s.rope_base,
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_base,
         "rope_scaling": None,
         "attention_bias": False,
         "mlp_bias": False,

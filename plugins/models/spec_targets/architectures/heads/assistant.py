@@ -225,10 +225,10 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     return HeadCheckpoint(head, source, path=directory)
 
 
-def _clusters(raw: Mapping[str, Any], source: HfWeights, config: Config, where: str) -> dict[str, Any]:
+def _clusters(raw: Mapping[str, Any], weights: HfWeights, config: Config, where: str) -> dict[str, Any]:
     """Fields of an output matrix in clusters. Raises UsageError for an order that is none."""
     count, used = read_int(raw, "num_centroids", where), read_int(raw, "centroid_intermediate_top_k", where)
-    stored = source.tensors.get(ORDER)
+    stored = weights.tensors.get(ORDER)
     if stored is None or stored.type not in ("I64", "I32") or tuple(stored.shape) != (config.vocab,):
         facts = "missing" if stored is None else f"{stored.type} {list(stored.shape)}"
         raise UsageError(f"{where}: tensor {ORDER!r} is {facts}, I64 [{config.vocab}] was needed", hint=DAMAGED)

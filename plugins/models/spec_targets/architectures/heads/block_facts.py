@@ -18,11 +18,11 @@ BLOCK_MAX = 1024
 """Tokens of the largest block that is read; a forward has a row for each."""
 
 
-def sizes_of(c: Config, source: tensors.HeadTensors) -> dict[str, Any]:
+def sizes_of(c: Config, head_tensors: tensors.HeadTensors) -> dict[str, Any]:
     """Fields that follow from checked sizes, and from which tensors there are."""
 
     def has(name: str) -> bool:
-        return source.shape(name) is not None
+        return head_tensors.shape(name) is not None
 
     names = ("width", "heads", "kv_heads", "head", "ff", "layers", "eps", "context", "rope_base", "vocab", "scaling")
     return {name: getattr(c, name) for name in names} | {
@@ -70,18 +70,18 @@ def block_facts(
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
 
 
-def sequential_facts(source: tensors.HeadTensors, where: str, rank: Any = None) -> dict[str, Any]:
+def sequential_facts(head_tensors: tensors.HeadTensors, where: str, rank: Any = None) -> dict[str, Any]:
     """Fields of a sequential part and of a confidence head, by the shapes of their tensors.
 
     rank: of the matrices, as the file states it. Raises UsageError where it is another.
     """
-    markov, confidence = source.shape("markov_w1.weight"), source.shape("conf_proj.weight")
+    markov, confidence = head_tensors.shape("markov_w1.weight"), head_tensors.shape("conf_proj.weight")
     stored = markov[-1] if markov else 0
     if rank is not None and rank != stored:
         raise UsageError(
             f"{where}: markov_rank is {repr(rank)[:40]}, its Markov matrices have rank {stored}", hint=tensors.DAMAGED
         )
-    reads, width = confidence[-1] if confidence else 0, (source.shape("output_norm.weight") or (0,))[0]
+    reads, width = confidence[-1] if confidence else 0, (head_tensors.shape("output_norm.weight") or (0,))[0]
     if reads not in (0, width, width + stored):
         raise UsageError(
             f"{where}: its confidence head reads {reads} numbers, {width} or {width + stored} were needed",
@@ -90,12 +90,14 @@ def sequential_facts(source: tensors.HeadTensors, where: str, rank: Any = None) 
     return {"markov": stored, "confidence": reads}
 
 
-def selector_facts(source: tensors.HeadTensors, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
+def selector_facts(
+    head_tensors: tensors.HeadTensors, width: int, stated: Mapping[str, Any], where: str
+) -> dict[str, Any]:
     """Fields of convolutions and of a selector, by the shapes of their tensors and what the file states of them.
 
     Raises UsageError for sizes that do not fit.
     """
-    base, hidden = source.shape("blk.0.attn_conv_base"), source.shape("selector_hidden.weight")
+    base, hidden = head_tensors.shape("blk.0.attn_conv_base"), head_tensors.shape("selector_hidden.weight")
     if base is None and hidden is None:
         return {}
     group, taps = stated.get("conv_group_size"), base[1] if base and len(base) == 3 else 0
@@ -109,12 +111,12 @@ def selector_facts(source: tensors.HeadTensors, width: int, stated: Mapping[str,
     return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
 
 
-def transfer_facts(source: tensors.HeadTensors, stated: Any, where: str) -> dict[str, Any]:
+def transfer_facts(head_tensors: tensors.HeadTensors, stated: Any, where: str) -> dict[str, Any]:
     """Fields of messages between rows, by the shapes of their tensors and what the file states of them.
 
     Raises UsageError for sizes that do not fit, and for codes that were not computed when the head was saved.
     """
-    codes, message = source.shape("transfer_codes.weight"), source.shape("transfer_message.weight")
+    codes, message = head_tensors.shape("transfer_codes.weight"), head_tensors.shape("transfer_message.weight")
     if not codes or not message:
         raise UsageError(f"{where}: a DSpine head lacks transfer_codes or injection.message", hint=tensors.DAMAGED)
     stated = stated if isinstance(stated, Mapping) else {}
@@ -123,14 +125,16 @@ def transfer_facts(source: tensors.HeadTensors, stated: Any, where: str) -> dict
             _check_size(where, key, stated[key], (size,))
     candidates = stated.get("top_k", TRANSFER_CANDIDATES)
     _check_size(where, "top_k", candidates, range(1, CANDIDATES_MAX + 1))
-    ready = source.tensors["transfer_ready"].whole_numbers() if "transfer_ready" in source.tensors else None
+    ready = head_tensors.tensors["transfer_ready"].whole_numbers() if "transfer_ready" in head_tensors.tensors else None
     if ready is not None and not bool(ready.all()):
         fact = f"{where}: transfer_ready is false: its codes of tokens were not computed when it was saved"
         raise UsageError(fact, hint="use a head that was saved by its training")
     return {"transfer": codes[-1], "message": message[0], "candidates": candidates}
 
 
-def gate_facts(source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+def gate_facts(
+    head_tensors: tensors.HeadTensors, head: Any, stated: Mapping[str, Any], dialect: Dialect
+) -> dict[str, Any]:
     """Gates of attention, and heads of each layer: by the shapes of tensors, and by what the file states without them.
 
     Raises UsageError for layers of experts, and for heads that are stated otherwise.
@@ -141,7 +145,7 @@ def gate_facts(source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any]
     if kinds not in (None, ["dense"] * head.layers):
         fact = f"{head.name}: config.json has mlp_layer_types = {str(kinds)[:60]!r}"
         raise UsageError(fact, hint="use a head whose layers have one feed-forward each")
-    stored = [(source.shape(f"blk.{i}.attn_q.weight") or (0,))[0] // head.head for i in range(head.layers)]
+    stored = [(head_tensors.shape(f"blk.{i}.attn_q.weight") or (0,))[0] // head.head for i in range(head.layers)]
     listed = stated.get("num_attention_heads_per_layer")
     if listed not in (None, stored):
         fact = f"{head.name}: num_attention_heads_per_layer is {str(listed)[:60]!r}, its queries have {stored} heads"
@@ -149,7 +153,7 @@ def gate_facts(source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any]
     if any(count < 1 or count % head.kv_heads for count in stored):
         fact = f"{head.name}: its layers have {stored} attention heads, multiples of {head.kv_heads} were needed"
         raise UsageError(fact, hint=tensors.DAMAGED)
-    gates = source.shape("blk.0.attn_gate.weight")
+    gates = head_tensors.shape("blk.0.attn_gate.weight")
     each = gates is not None and gates[0] == stored[0] * head.head != stored[0]
     gate = "" if gates is None and not stated.get("gating") else "numbers" if each else "heads"
     return {"gate": gate, "query_heads": tuple(stored) if set(stored) != {head.heads} else ()}

@@ -121,38 +121,38 @@ def _vocab(file: GgufFile, keys: Keys) -> int:
     return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else stored, int)
 
 
-def _head(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> Head:
-    output, dialect = source.shape("output.weight"), _dialect(file, keys)
+def _head(file: GgufFile, keys: Keys, c: Config, head_tensors: HeadTensors) -> Head:
+    output, dialect = head_tensors.shape("output.weight"), _dialect(file, keys)
     rows = output[0] if output else c.vocab
     if rows < 1 and output:
-        raise UsageError(f"{source.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
+        raise UsageError(f"{head_tensors.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
     target_width = keys.get("target_hidden_size", c.width, int)
-    d2t, note = tensors.mapping(source, rows, c.vocab, dialect.offsets)
+    d2t, note = tensors.mapping(head_tensors, rows, c.vocab, dialect.offsets)
     partial, partial_note = _partial(keys, c.head)
-    tied, ids = is_tied(source, dialect, {}), _ids(file, keys.arch)
+    tied, ids = is_tied(head_tensors, dialect, {}), _ids(file, keys.arch)
     own = ["no output matrix: logits by its own embedding, as llama.cpp ties it"] if tied else []
     return Head(
-        kind=_kind(keys.arch, source),
+        kind=_kind(keys.arch, head_tensors),
         name=c.name,
         producer=dialect.name,
         target_width=target_width,
-        inputs=inputs_of(source, target_width, keys.arch),
+        inputs=inputs_of(head_tensors, target_width, keys.arch),
         draft_vocab=rows,
-        divisors=_divisors(source, c.head),
+        divisors=_divisors(head_tensors, c.head),
         d2t=d2t,
         ids=ids,
         certain=True,
         paper=keys.arch == "eagle3",
         normed=dialect.normed,
-        last=ids is None and source.shape("fc.weight") is None,
+        last=ids is None and head_tensors.shape("fc.weight") is None,
         tied=tied,
         partial=partial,
-        projected=source.shape("fc.weight") is not None,
+        projected=head_tensors.shape("fc.weight") is not None,
         repairs=(*partial_note, *([note] if note else []), *own),
         norm_before_residual=keys.get("norm_before_residual", False, bool),
-        norm_before_fc=source.shape("input_norm.weight") is not None,
-        **sizes_of(c, source),
-        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, source)),
+        norm_before_fc=head_tensors.shape("input_norm.weight") is not None,
+        **sizes_of(c, head_tensors),
+        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, head_tensors)),
         anchor=keys.get("sample_from_anchor", False, bool),
     )
 
@@ -163,23 +163,23 @@ def _dialect(file: GgufFile, keys: Keys) -> Dialect:
     return TRAINED_HERE if ours else LLAMACPP if keys.arch == "eagle3" else LLAMACPP_BLOCKS
 
 
-def _kind(arch: str, source: HeadTensors) -> HeadKind:
+def _kind(arch: str, tensors: HeadTensors) -> HeadKind:
     if arch == "eagle3":
         return "eagle3"
-    if source.shape("selector_hidden.weight") is not None:
+    if tensors.shape("selector_hidden.weight") is not None:
         return "dflash2"
-    return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
+    return "dflash" if tensors.shape("markov_w1.weight") is None else "dspark"
 
 
-def _divisors(source: HeadTensors, head: int) -> Tensor | None:
-    if (shape := source.shape("rope_freqs.weight")) is None:
+def _divisors(head_tensors: HeadTensors, head: int) -> Tensor | None:
+    if (shape := head_tensors.shape("rope_freqs.weight")) is None:
         return None
     if shape != (head // 2,):
         raise UsageError(
-            f"{source.where}: tensor 'rope_freqs.weight' has shape {list(shape)}, {[head // 2]} was needed",
+            f"{head_tensors.where}: tensor 'rope_freqs.weight' has shape {list(shape)}, {[head // 2]} was needed",
             hint=tensors.DAMAGED,
         )
-    return source.load("rope_freqs.weight")
+    return head_tensors.load("rope_freqs.weight")
 
 
 def _ids(file: GgufFile, kind: str) -> tuple[int, ...] | None:
@@ -232,6 +232,6 @@ OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top
 """Sizes of convolutions and selector, as files state them."""
 
 
-def _sequential(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> dict[str, Any]:
+def _sequential(file: GgufFile, keys: Keys, c: Config, tensors: HeadTensors) -> dict[str, Any]:
     stated = {name: file.metadata.get(f"{keys.arch}.{name}") for name in OPTIONS}
-    return sequential_facts(source, source.where) | selector_facts(source, c.width, stated, source.where)
+    return sequential_facts(tensors, tensors.where) | selector_facts(tensors, c.width, stated, tensors.where)

@@ -70,9 +70,9 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     return HeadCheckpoint(head, source, path=directory)
 
 
-def _vocab_of(source: HeadTensors) -> int | None:
+def _vocab_of(tensors: HeadTensors) -> int | None:
     """Tokens of the target, by tensors with a row for each."""
-    shapes = (source.shape(name) for name in ("token_embd.weight", "markov_w1.weight", "t2d"))
+    shapes = (tensors.shape(name) for name in ("token_embd.weight", "markov_w1.weight", "t2d"))
     return next((shape[0] for shape in shapes if shape), None)
 
 
@@ -88,48 +88,49 @@ def _check_names(raw: Mapping[str, Any], kind: HeadKind, where: str) -> None:
         )
 
 
-def kind_of(raw: Mapping[str, Any], source: HeadTensors) -> HeadKind:
+def kind_of(raw: Mapping[str, Any], tensors: HeadTensors) -> HeadKind:
     """The kind, from the config or else from the tensors. Raises UsageError for a head that is none of them."""
     names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
-    if "DFlash2" in names or "dflash2" in names or source.shape("selector_hidden.weight") is not None:
+    if "DFlash2" in names or "dflash2" in names or tensors.shape("selector_hidden.weight") is not None:
         return "dflash2"
-    if "DSpine" in names or "dspine_config" in raw or source.shape("transfer_codes.weight") is not None:
+    if "DSpine" in names or "dspine_config" in raw or tensors.shape("transfer_codes.weight") is not None:
         return "dspine"
-    if "LiLiCorr" in names or source.shape("lilicorr.out_head.weight") is not None:
+    if "LiLiCorr" in names or tensors.shape("lilicorr.out_head.weight") is not None:
         return "lilicorr"
-    if "DSpark" in names or "dspark" in names or source.shape("markov_w1.weight") is not None:
+    if "DSpark" in names or "dspark" in names or tensors.shape("markov_w1.weight") is not None:
         return "dspark"
     if "dflash_config" in raw or "DFlash" in names or "dflash" in names or MUSE in names:
         return "dflash"
-    if "agle3" in names or source.shape("blk.0.attn_norm_2.weight") is not None:
+    if "agle3" in names or tensors.shape("blk.0.attn_norm_2.weight") is not None:
         return "eagle3"
     raise UsageError(
-        f"{source.where}: this is no eagle3, dflash, dspark, dflash2, dspine or lilicorr head ({names[:60]})",
+        f"{tensors.where}: this is no eagle3, dflash, dspark, dflash2, dspine or lilicorr head ({names[:60]})",
         hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 
 
 def _common(
-    raw: Mapping[str, Any], sizes: StatedSizes, c: Config, source: HeadTensors, kind: HeadKind, dialect: Dialect
+    raw: Mapping[str, Any], sizes: StatedSizes, c: Config, head_tensors: HeadTensors, kind: HeadKind, dialect: Dialect
 ) -> Head:
     """Fields that all kinds have."""
     target_width = raw.get("target_hidden_size") or c.width
-    output = source.shape("output.weight")
+    output = head_tensors.shape("output.weight")
     rows = output[0] if output else c.vocab
     if rows < 1 and output:
-        raise UsageError(f"{source.where}: 'lm_head.weight' has no rows", hint=tensors.DAMAGED)
-    inputs = inputs_of(source, target_width, kind)
+        raise UsageError(f"{head_tensors.where}: 'lm_head.weight' has no rows", hint=tensors.DAMAGED)
+    inputs = inputs_of(head_tensors, target_width, kind)
     stated = raw.get("draft_vocab_size")
     if stated not in (None, rows) and rows:
         raise UsageError(
-            f"{source.where}: config.json has draft_vocab_size = {repr(stated)[:40]}, its logits have {rows} rows",
+            f"{head_tensors.where}: config.json has draft_vocab_size = {repr(stated)[:40]}, "
+            f"its logits have {rows} rows",
             hint=tensors.DAMAGED,
         )
-    d2t, note = tensors.mapping(source, rows, c.vocab, dialect.offsets)
-    tied = is_tied(source, dialect, raw)
+    d2t, note = tensors.mapping(head_tensors, rows, c.vocab, dialect.offsets)
+    tied = is_tied(head_tensors, dialect, raw)
     return Head(
         kind=kind,
-        name=source.where,
+        name=head_tensors.where,
         producer=dialect.name,
         target_width=target_width,
         inputs=inputs,
@@ -138,41 +139,43 @@ def _common(
         d2t=d2t,
         tied=tied,
         paper=dialect.paper,
-        normed=dialect.normed if raw.get("final_norm") is None else hf_options.flag(raw, "final_norm", source.where),
+        normed=dialect.normed
+        if raw.get("final_norm") is None
+        else hf_options.flag(raw, "final_norm", head_tensors.where),
         partial=sizes.partial,
-        projected=source.shape("fc.weight") is not None,
+        projected=head_tensors.shape("fc.weight") is not None,
         context_norm=dialect.context_norm,
         act=sizes.act,
-        repairs=(*sizes.notes, *([note] if note else []), *_output_note(source, dialect, tied)),
-        **sizes_of(c, source),
+        repairs=(*sizes.notes, *([note] if note else []), *_output_note(head_tensors, dialect, tied)),
+        **sizes_of(c, head_tensors),
     )
 
 
-def inputs_of(source: HeadTensors, target_width: Any, kind: str) -> int:
+def inputs_of(head_tensors: HeadTensors, target_width: Any, kind: str) -> int:
     """Hidden states that it reads: by the width of ``fc``, one without it. Raises UsageError."""
-    fc = source.shape("fc.weight")
+    fc = head_tensors.shape("fc.weight")
     if fc is None and kind == "eagle3":
         return 1
     wide = fc[-1] if fc else 0
     if type(target_width) is not int or target_width < 1 or wide < target_width or wide % target_width:
         raise UsageError(
-            f"{source.where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width "
+            f"{head_tensors.where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width "
             f"{repr(target_width)[:20]} was needed",
             hint=tensors.DAMAGED,
         )
     return wide // target_width
 
 
-def is_tied(source: HeadTensors, dialect: Dialect, raw: Mapping[str, Any]) -> bool:
+def is_tied(tensors: HeadTensors, dialect: Dialect, raw: Mapping[str, Any]) -> bool:
     """Whether logits are made by the head's own embedding: where it has no output matrix, as its dialect means that."""
-    if source.shape("token_embd.weight") is None or source.shape("output.weight") is not None:
+    if tensors.shape("token_embd.weight") is None or tensors.shape("output.weight") is not None:
         return False
     if dialect.output == "flag":
         return raw.get("tie_word_embeddings") is True
     return dialect.output == "own"
 
 
-def _output_note(source: HeadTensors, dialect: Dialect, tied: bool) -> list[str]:
-    if source.shape("token_embd.weight") is None or source.shape("output.weight") is not None:
+def _output_note(tensors: HeadTensors, dialect: Dialect, tied: bool) -> list[str]:
+    if tensors.shape("token_embd.weight") is None or tensors.shape("output.weight") is not None:
         return []
     return [f"no output matrix: logits by {'its own embedding' if tied else 'that of the target'}"]

@@ -56,7 +56,7 @@ def gemma4_sizes(sizes: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def pair_fields(
-    head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HeadTensors, dialect: Dialect
+    head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], tensors: HeadTensors, dialect: Dialect
 ) -> Head:
     """A head of pairs. Raises UsageError for what is not supported."""
     notes = [
@@ -75,8 +75,8 @@ def pair_fields(
         repairs=(*head.repairs, *notes),
         last=ids is None and (not head.projected or value_at(raw, "eagle_config.use_aux_hidden_state") is False),
         norm_before_residual=_residual(raw, head),
-        norm_before_fc=source.shape("input_norm.weight") is not None,
-        fc_norm=source.shape("input_norm.0.weight") is not None,
+        norm_before_fc=tensors.shape("input_norm.weight") is not None,
+        fc_norm=tensors.shape("input_norm.0.weight") is not None,
         norm_output=not dialect.norm_output_is_last_norm and flag(raw, "norm_output", head.name),
     )
 
@@ -133,14 +133,14 @@ def flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def block_fields(
-    head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HeadTensors, dialect: Dialect
+    head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], tensors: HeadTensors, dialect: Dialect
 ) -> Head:
     """A head of blocks. Raises UsageError for what is not supported."""
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     gemma4 = is_gemma4(raw)
     _check_neutral({**sizes, **options}, head.name, NEUTRAL_TRANSFER if head.kind == "dspine" else NEUTRAL)
     if options.get("rope_is_neox_style") is not None and not flag(options, "rope_is_neox_style", head.name):
-        source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
+        tensors.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _ids(raw, dialect, head.name)
     windows, note = _windows(sizes, options, head, dialect)
     block, mask = options.get("block_size"), options.get("mask_token_id")
@@ -151,26 +151,26 @@ def block_fields(
         reading=reading,
         certain=True,
         repairs=(*head.repairs, *note),
-        fc_norm=source.shape("input_norm.0.weight") is not None,
-        **gate_facts(source, head, {**sizes, **options}, dialect),
-        **_gemma4_layers(head, source) if gemma4 else _factors({**sizes, **options}, head),
+        fc_norm=tensors.shape("input_norm.0.weight") is not None,
+        **gate_facts(tensors, head, {**sizes, **options}, dialect),
+        **_gemma4_layers(head, tensors) if gemma4 else _factors({**sizes, **options}, head),
         anchor=_samples_from_anchor(options, head, dialect),
         **{**facts, "causal": _causal(options, windows, head.name, dialect)},
-        **sequential_facts(source, head.name, options.get("markov_rank")),
-        **selector_facts(source, head.width, options, head.name),
-        **(transfer_facts(source, raw.get("dspine_config"), head.name) if head.kind == "dspine" else {}),
-        **(lattice_facts(source, head, options) if head.kind == "lilicorr" else {}),
+        **sequential_facts(tensors, head.name, options.get("markov_rank")),
+        **selector_facts(tensors, head.width, options, head.name),
+        **(transfer_facts(tensors, raw.get("dspine_config"), head.name) if head.kind == "dspine" else {}),
+        **(lattice_facts(tensors, head, options) if head.kind == "lilicorr" else {}),
     )
 
 
-def _gemma4_layers(head: Head, source: HeadTensors) -> dict[str, Any]:
+def _gemma4_layers(head: Head, tensors: HeadTensors) -> dict[str, Any]:
     """Fields of a head with layers of Gemma 4."""
     return {
         "embed_scale": head.width**0.5,
         "scale": 1.0,
         "act": "gelu",
         "post_norms": True,
-        "own_values": source.shape("blk.0.attn_v.weight") is not None,
+        "own_values": tensors.shape("blk.0.attn_v.weight") is not None,
     }
 
 

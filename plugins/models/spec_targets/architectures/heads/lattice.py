@@ -49,17 +49,19 @@ class Lattice:
         return {PREFIX + name: shape for name, shape in shapes.items()}
 
 
-def lattice_facts(source: tensors.HeadTensors, head: Any, stated: Mapping[str, Any]) -> dict[str, Any]:
+def lattice_facts(head_tensors: tensors.HeadTensors, head: Any, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of LiLiCorr, by the shapes of its tensors; heads, eps and scale as the file states them.
 
     Raises UsageError for sizes that do not fit.
     """
-    out, ranks = source.shape(f"{PREFIX}out_head.weight"), source.shape(f"{PREFIX}rank_embedding")
-    inner = source.shape(f"{PREFIX}layers.0.mlp.up_proj.weight")
+    out, ranks = head_tensors.shape(f"{PREFIX}out_head.weight"), head_tensors.shape(f"{PREFIX}rank_embedding")
+    inner = head_tensors.shape(f"{PREFIX}layers.0.mlp.up_proj.weight")
     if not inner or out is None or ranks is None or len(out) != 2 or len(ranks) != 5 or 0 in (*out, *ranks, *inner):
         fact = f"{head.name}: a LiLiCorr head lacks out_head, rank_embedding or its layers, or they have other shapes"
         raise UsageError(fact, hint=tensors.DAMAGED)
-    layers = sum(f"{PREFIX}layers.{i}.mlp.up_proj.weight" in source.names() for i in range(len([*source.names()])))
+    layers = sum(
+        f"{PREFIX}layers.{i}.mlp.up_proj.weight" in head_tensors.names() for i in range(len([*head_tensors.names()]))
+    )
     heads, (factors, width) = stated.get("lilicorr_num_heads"), out
     if type(heads) is not int or heads < 1 or width % heads:
         fact = f"{head.name}: lilicorr_num_heads is {repr(heads)[:40]}, a divisor of its width {width} was needed"

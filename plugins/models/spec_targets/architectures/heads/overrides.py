@@ -39,7 +39,7 @@ UNREAD = ("output.weight", "token_embd.weight")
 SWAPPED = (("blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"), ("hidden_norm.weight", "output_norm.weight"))
 
 
-def apply_reading(head: Any, reading: Any, source: HeadTensors) -> Any:
+def apply_reading(head: Any, reading: Any, tensors: HeadTensors) -> Any:
     """The head with the changes of a reading, None: as it is. Raises UsageError for a malformed reading."""
     if reading is None:
         return head
@@ -48,27 +48,27 @@ def apply_reading(head: Any, reading: Any, source: HeadTensors) -> Any:
             f"{head.name}: config.json has spec_reading = {str(reading)[:60]!r}",
             hint=f"an object with some of {', '.join(CHANGES)} is needed",
         )
-    changed = change_head(head, reading, source)
+    changed = change_head(head, reading, tensors)
     words = ", ".join(f"{name} {str(value)[:40]}" for name, value in reading.items())
     return attrs.evolve(changed, repairs=(*changed.repairs, f"read as spec doctor wrote: {words}"))
 
 
-def change_head(head: Any, reading: Mapping[str, Any], source: HeadTensors) -> Any:
-    """The head with the changes of a reading; ``source`` makes changes of tensors. Raises UsageError."""
+def change_head(head: Any, reading: Mapping[str, Any], tensors: HeadTensors) -> Any:
+    """The head with the changes of a reading; ``tensors`` makes changes of tensors. Raises UsageError."""
     for name, value in reading.items():
         if not _is_possible(head, name, value):
             hint = "let spec doctor write it"
             raise UsageError(f"{head.name}: spec_reading has {name} = {str(value)[:40]!r}", hint=hint)
         if name in TENSORS:
-            _change_tensors(head, name, value, source)
+            _change_tensors(head, name, value, tensors)
         else:
-            head = attrs.evolve(head, **_fields(head, name, value, source))
-    if not head.own_output and source.shape("output.weight") is not None:
+            head = attrs.evolve(head, **_fields(head, name, value, tensors))
+    if not head.own_output and tensors.shape("output.weight") is not None:
         head = attrs.evolve(head, draft_vocab=head.vocab, d2t=None)
     return head
 
 
-def _fields(head: Any, name: str, value: Any, source: HeadTensors) -> dict[str, Any]:
+def _fields(head: Any, name: str, value: Any, tensors: HeadTensors) -> dict[str, Any]:
     """Fields that a change sets."""
     if name == "ids":
         return {"ids": tuple(value), "reading": "inputs", "certain": True, "last": False}
@@ -76,22 +76,22 @@ def _fields(head: Any, name: str, value: Any, source: HeadTensors) -> dict[str, 
         return {"scaling": Scaling(), "divisors": None}
     if name == "map":
         stored = value != "none"
-        return {"d2t": mapping(source, head.draft_vocab, head.vocab, value == "offsets", False)[0] if stored else None}
+        return {"d2t": mapping(tensors, head.draft_vocab, head.vocab, value == "offsets", False)[0] if stored else None}
     if name == "map_shift":
         rows = torch.arange(head.draft_vocab) if head.d2t is None else head.d2t
         return {"d2t": (rows + value) % head.vocab}
     return {name: (value,) * head.layers if name == "causal" else value}
 
 
-def _change_tensors(head: Any, name: str, value: bool, source: HeadTensors) -> None:
+def _change_tensors(head: Any, name: str, value: bool, tensors: HeadTensors) -> None:
     if name == "neighbours":
-        source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads} if value else {}
+        tensors.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads} if value else {}
     elif name == "plus_one":
-        source.added = 1.0 if value else 0.0
+        tensors.added = 1.0 if value else 0.0
     elif value:
         first, second = SWAPPED[head.fills_blocks]
         other = {first: second, second: first}
-        source.tensors = {other.get(key, key): tensor for key, tensor in source.tensors.items()}
+        tensors.tensors = {other.get(key, key): tensor for key, tensor in tensors.tensors.items()}
 
 
 def _is_possible(head: Any, name: str, value: Any) -> bool:

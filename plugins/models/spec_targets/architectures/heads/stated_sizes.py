@@ -51,10 +51,10 @@ class StatedSizes:
         return config if known or vocab else attrs.evolve(config, vocab=0)
 
 
-def stated_sizes(values: Mapping[str, Any], source: HeadTensors, gemma4: bool = False) -> StatedSizes:
+def stated_sizes(values: Mapping[str, Any], tensors: HeadTensors, gemma4: bool = False) -> StatedSizes:
     """Sizes of a head. gemma4: it has Gemma 4's rotary parameters, and rotates a share. Raises UsageError."""
-    sizes = StatedSizes(source.where, dict(values))
-    _count_layers(sizes, source)
+    sizes = StatedSizes(tensors.where, dict(values))
+    _count_layers(sizes, tensors)
     _take_activation(sizes)
     if not gemma4:
         _drop_partial(sizes)
@@ -62,9 +62,9 @@ def stated_sizes(values: Mapping[str, Any], source: HeadTensors, gemma4: bool = 
     return sizes
 
 
-def _count_layers(sizes: StatedSizes, source: HeadTensors) -> None:
+def _count_layers(sizes: StatedSizes, tensors: HeadTensors) -> None:
     """Take the number of layers that the file has."""
-    numbers = {int(match[1]) for name in source.names() if (match := re.match(r"blk\.([0-9]{1,9})\.", name))}
+    numbers = {int(match[1]) for name in tensors.names() if (match := re.match(r"blk\.([0-9]{1,9})\.", name))}
     stated = sizes.values.get("num_hidden_layers")
     if numbers and stated != max(numbers) + 1 and (stated is None or type(stated) is int):
         sizes.values["num_hidden_layers"] = max(numbers) + 1

@@ -138,7 +138,7 @@ class HeadTensors:
 
 
 def mapping(
-    source: HeadTensors, rows: int, vocab: int, offsets: bool, repair: bool = True
+    tensors: HeadTensors, rows: int, vocab: int, offsets: bool, repair: bool = True
 ) -> tuple[Tensor | None, str | None]:
     """[rows] int64: the target's id of every draft row, None if rows are the target's ids; and what was repaired.
 
@@ -146,9 +146,9 @@ def mapping(
     are impossible so and possible in the other way are read in the other way, if ``repair``. Without ``d2t``, the
     tokens that ``t2d`` marks are taken in their order. vocab: 0: not known. Raises UsageError.
     """
-    d2t, where = source.d2t(), source.where
+    d2t, where = tensors.d2t(), tensors.where
     if d2t is None:
-        return _by_marks(source, rows, vocab)
+        return _by_marks(tensors, rows, vocab)
     if tuple(d2t.shape) != (rows,) or d2t.dtype not in WHOLE:
         raise UsageError(
             f"{where}: 'd2t' is {str(d2t.dtype).removeprefix('torch.')} {list(d2t.shape)}, "
@@ -164,15 +164,15 @@ def mapping(
     return (None if rows == vocab and torch.equal(stated, torch.arange(rows)) else stated.clone()), note
 
 
-def _by_marks(source: HeadTensors, rows: int, vocab: int) -> tuple[Tensor | None, str | None]:
+def _by_marks(tensors: HeadTensors, rows: int, vocab: int) -> tuple[Tensor | None, str | None]:
     """The mapping of a head without ``d2t``."""
     if rows == vocab or not vocab:
         return None, None
-    marks = source.tensors["t2d"].whole_numbers() if "t2d" in source.tensors else None
+    marks = tensors.tensors["t2d"].whole_numbers() if "t2d" in tensors.tensors else None
     tokens = None if marks is None else marks.to(torch.int64).nonzero().flatten()
     if tokens is None or len(tokens) != rows or len(marks if marks is not None else ()) != vocab:
         raise UsageError(
-            f"{source.where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
+            f"{tensors.where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
             hint="it maps rows to tokens; use a file that has it",
         )
     return tokens, "d2t is missing: rows are the tokens that t2d marks"
