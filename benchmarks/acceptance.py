@@ -23,12 +23,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.decisions import Decision, follow
+from spec_rules.decisions import Decision, follow_decision
 from spec_rules.distributions import Case
 
 from benchmarks.support import results
 from spec_core import Draft, Verdict
-from spec_core.toolkit import walk
+from spec_core.toolkit import walk_draft
 from spec_core.toolkit.distributions import point_mass as certain
 
 PAIRS = {
@@ -128,7 +128,7 @@ def by(decisions: Callable[[Case], Decision]) -> Rule:
     def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
         p = lambda row: torch.from_numpy(w.p[depth_of(d.draft, row)])
         case = Case(d.draft, p, lambda j: torch.from_numpy(d.proposals[j]))
-        return follow(decisions(case), rng.random(2 * len(d.draft) + 2))
+        return follow_decision(decisions(case), rng.random(2 * len(d.draft) + 2))
 
     return rule
 
@@ -140,7 +140,7 @@ def by_noise(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
         depth = depth_of(d.draft, row)
         return int((np.log(w.p[depth]) + d.noise[depth]).argmax())
 
-    return walk(d.draft, choice)
+    return walk_draft(d.draft, choice)
 
 
 def depth_of(draft: Draft, row: int) -> int:

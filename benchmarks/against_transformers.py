@@ -23,8 +23,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import read
-from spec_compare.measuring.prompt_source import choose, shipped_file
+from spec_commands.prompts import read_prompt_file
+from spec_compare.measuring.prompt_source import choose_prompts, shipped_file
 from spec_targets.architectures.names import DECODER
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -154,7 +154,7 @@ def measure_pairs(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed
     """{pair: measurements, one per prompt}."""
     target = load(name, threads=1)
     file = shipped_file([target])
-    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)]
+    prompts = [tokens_of(p.given, target) for p in choose_prompts(read_prompt_file(file), file.name, limit=limit)]
     table = pairs(target, n, k)
     for pair in table.values():
         turn(pair, prompts[0], False)

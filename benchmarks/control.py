@@ -39,10 +39,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_cli.main import COLLECT
 from spec_commands.environment import environment
 from spec_commands.heap import frozen_heap
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_compare.figures.summary import Cell, speed
-from spec_compare.measuring.measure import RequestSettings, batches, lap, observe, rotate, warm
-from spec_compare.measuring.prompt_source import choose
+from spec_compare.measuring.measure import RequestSettings, batches, lap, observe_run, rotate_names, warm_runs
+from spec_compare.measuring.prompt_source import choose_prompts
 from spec_compare.records.record import Record
 
 from benchmarks.comparison import MODELS
@@ -154,9 +154,9 @@ def busy(enabled: bool) -> Iterator[None]:
 def prompts(model: str, limit: int) -> list[Prompt]:
     from spec_zoo import ZOO
 
-    all_prompts = read(ZOO[model].prompts)
+    all_prompts = read_prompt_file(ZOO[model].prompts)
     families = list(dict.fromkeys(prompt.family for prompt in all_prompts))
-    return choose(all_prompts, model, families, limit)
+    return choose_prompts(all_prompts, model, families, limit)
 
 
 def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, Any]:
@@ -164,12 +164,14 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
     terms = RequestSettings(TOKENS, Sampling(temperature=unit.temperature), batch=unit.batch)
     asked = prompts(unit.model, limit)
     contenders = {c.name: c for c in unit.contenders()}
-    warm({name: c.run(target, unit.batch) for name, c in contenders.items()}, asked, terms)
-    runs = {name: observe(c.run(target, unit.batch)) for name, c in contenders.items()}
+    warm_runs({name: c.run(target, unit.batch) for name, c in contenders.items()}, asked, terms)
+    runs = {name: observe_run(c.run(target, unit.batch)) for name, c in contenders.items()}
     laps: list[dict[str, Any]] = []
     with busy(unit.burn), frozen_heap():
         for i, group in enumerate(shuffle(batches(asked, unit.batch), repeat)):
-            taken = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotate(list(contenders), i)}
+            taken = {
+                name: lap(name, *runs[name], group, terms, repeat).records for name in rotate_names(list(contenders), i)
+            }
             plain = {record.prompt: record.tokens for record in taken[PLAIN]}
             for records in taken.values():
                 laps += [record_fields(record, plain) for record in share_times(records)]

@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.environment import environment
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_compare.figures.summary import Cell, speed
-from spec_compare.measuring.measure import RequestSettings, lap, observe, rotate, warm
-from spec_compare.measuring.prompt_source import choose
+from spec_compare.measuring.measure import RequestSettings, lap, observe_run, rotate_names, warm_runs
+from spec_compare.measuring.prompt_source import choose_prompts
 
 from benchmarks.support.peer import Peer
 from benchmarks.support.results import save
@@ -100,7 +100,7 @@ def prompts(model: str) -> list[Prompt]:
     """The prompts that come with the model; chats are messages."""
     from spec_zoo import ZOO
 
-    return read(ZOO[model].prompts)
+    return read_prompt_file(ZOO[model].prompts)
 
 
 def families(model: str) -> list[str]:
@@ -117,7 +117,7 @@ class Bench:
 
     def unit(self, table: Table, family: str, repeat: int) -> dict[str, Any]:
         """Measures one family once."""
-        given = choose(prompts(self.model), self.model, [family], table.limit)
+        given = choose_prompts(prompts(self.model), self.model, [family], table.limit)
         asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
         terms = RequestSettings(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
@@ -127,12 +127,12 @@ class Bench:
     def laps(self, asked: list[Prompt], terms: RequestSettings, repeat: int) -> Iterator[Lap]:
         """All sides on all prompts of a family, in rotating order."""
         contenders = [PLAIN, *METHODS[self.model]]
-        warm({name: self.run(name) for name in contenders}, asked, terms)
+        warm_runs({name: self.run(name) for name in contenders}, asked, terms)
         plain = self.run(PLAIN)
         texts = {p.id: plain.generate(terms.request(p)).result.tokens for p in asked}
-        runs = {name: observe(self.run(name)) for name in contenders}
+        runs = {name: observe_run(self.run(name)) for name in contenders}
         for i, prompt in enumerate(asked):
-            for side in rotate([PEER, *contenders], i + repeat):
+            for side in rotate_names([PEER, *contenders], i + repeat):
                 if side == PEER:
                     yield self.theirs(prompt, len(texts[prompt.id]), terms)
                 else:

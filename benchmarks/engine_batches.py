@@ -27,8 +27,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import read
-from spec_compare.measuring.prompt_source import choose, shipped_file
+from spec_commands.prompts import read_prompt_file
+from spec_compare.measuring.prompt_source import choose_prompts, shipped_file
 
 from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
@@ -64,7 +64,9 @@ def measure(args: argparse.Namespace) -> None:
     if not target.batches:
         sys.exit(f"{args.model}: its sequences do not share calls")
     file = shipped_file([load(args.model, weights=False)])
-    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=max(args.sequences))]
+    prompts = [
+        tokens_of(p.given, target) for p in choose_prompts(read_prompt_file(file), file.name, limit=max(args.sequences))
+    ]
     prompts = prompts[:: max(1, len(prompts) // max(args.sequences))]
     contenders = [(method, calls) for method in METHODS for calls in CALLS]
     for turn in range(args.rounds):

@@ -38,8 +38,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import read
-from spec_compare.measuring.prompt_source import choose, shipped_file
+from spec_commands.prompts import read_prompt_file
+from spec_compare.measuring.prompt_source import choose_prompts, shipped_file
 from spec_zoo import path
 
 from benchmarks.serving import cpu_seconds, free_port
@@ -260,7 +260,7 @@ def measure(args: argparse.Namespace) -> None:
 
 def _prompts(model: str, target: Target, limit: int) -> dict[str, list[int]]:
     file = shipped_file([load(model, weights=False)])
-    return {p.id: tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)}
+    return {p.id: tokens_of(p.given, target) for p in choose_prompts(read_prompt_file(file), file.name, limit=limit)}
 
 
 def _append(file: Path, about: dict[str, Any], tokens: list[int], figures: dict[str, float]) -> None:

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.environment import environment
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import read
+from spec_commands.prompts import read_prompt_file
 
 from benchmarks.support import results
 from benchmarks.support.tables import ROOT, heading, row
@@ -230,7 +230,7 @@ def prompts() -> list[list[int]]:
 
     target = load(f"zoo:{MODEL}")
     by_family: dict[str, list[Any]] = {}
-    for prompt in read(ZOO[MODEL].prompts):
+    for prompt in read_prompt_file(ZOO[MODEL].prompts):
         by_family.setdefault(prompt.family, []).append(prompt.given)
     mixed = [given for group in zip(*by_family.values(), strict=False) for given in group]
     return [tokens_of(given, target) for given in mixed[: max(CONCURRENCY.values())]]

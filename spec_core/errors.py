@@ -56,7 +56,7 @@ def message(error: BaseException) -> str:
         return "(its message cannot be printed)"
 
 
-def why(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """The message of an error; for an OSError only the reason, without errno and path."""
     return getattr(error, "strerror", None) or str(error)
 
@@ -143,7 +143,7 @@ NAME_MAX = 100
 """Longest name to compare: comparing takes quadratic time."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_names(name: str, known: Iterable[str]) -> str:
     """The known names, nearest to ``name`` first, as one line for a hint."""
     known, name = sorted(known), name[:NAME_MAX]
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
@@ -159,14 +159,14 @@ def suggest_fields(cls: type[T]) -> type[T]:
     def check_fields(self: Any, *values: Any, **named: Any) -> None:
         for name in named:
             if name not in fields:
-                raise TypeError(f"{cls.__name__} has no {name!r}; it has, nearest first: {nearest(name, fields)}")
+                raise TypeError(f"{cls.__name__} has no {name!r}; it has, nearest first: {nearest_names(name, fields)}")
         create(self, *values, **named)
 
     cls.__init__ = check_fields  # type: ignore[assignment,misc]
     return cls
 
 
-def quote(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """A value for a message, in at most 40 characters; numpy numbers without their type."""
     try:
         text = repr(float(value) if isinstance(value, Real) and not isinstance(value, int) else value)

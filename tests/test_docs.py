@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 import click
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.machine import Load
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures.difference import Difference
@@ -22,9 +22,9 @@ from spec_kernels import drafting
 
 import spec_core
 from spec_core import UsageError, hookspecs, toolkit
-from spec_core.assembly.discovery import GROUPS, discover, find_plugin, import_plugin
+from spec_core.assembly.discovery import GROUPS, discover_plugins, find_plugin, import_plugin
 from spec_core.assembly.hooks import HOOKS
-from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
+from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve_layers
 from tests.support.pages import Skimmer, blocks, follow
 from tools import folders, results
 from tools.document import KINDS, document
@@ -320,7 +320,7 @@ def test_every_name_of_a_comparison_s_files_is_described():
 
 def test_every_name_of_generate_s_json_is_described(capsys):
     """Of the object, its times and its log-probabilities; and ``id`` of several."""
-    assert run(["generate", "-m", "zoo:pico", "-p", "x", "-n", "2", "--json", "--logprobs", "1"]) == 0
+    assert run_command(["generate", "-m", "zoo:pico", "-p", "x", "-n", "2", "--json", "--logprobs", "1"]) == 0
     body = json.loads(capsys.readouterr().out)
     text = (DOCS / "output.md").read_text("utf-8").split("## `results.jsonl`")[0]
     names = ["id", *body, *body["times"], *body["logprobs"][0]]
@@ -331,7 +331,7 @@ def test_every_name_of_generate_s_json_is_described(capsys):
 def test_the_page_describes_summary_json_as_it_is_written(tmp_path, capsys):
     """Every name at its top, and what a setting is made of."""
     measured = ["--method", "ngram", "--limit", "1", "--repeats", "1", "-n", "2", "--out", str(tmp_path / "out")]
-    assert run(["compare", "-m", "zoo:pico", *measured]) == 0
+    assert run_command(["compare", "-m", "zoo:pico", *measured]) == 0
     body = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
     text = (DOCS / "output.md").read_text("utf-8").split("## `summary.json`")[1]
     (line,) = [line for line in text.splitlines() if line.startswith("| `settings` |")]
@@ -344,7 +344,7 @@ def test_the_page_describes_summary_json_as_it_is_written(tmp_path, capsys):
 
 def test_every_installed_command_of_ours_is_in_the_table_of_commands():
     text = (DOCS / "command-line.md").read_text("utf-8")
-    ours = [entry.name for entry in discover(["command"]) if entry.distribution == "spec-core"]
+    ours = [entry.name for entry in discover_plugins(["command"]) if entry.distribution == "spec-core"]
 
     assert [name for name in ours if f"| `spec {name}` |" not in text] == []
 
@@ -353,7 +353,7 @@ def test_the_page_names_the_fields_of_a_setting_and_every_origin():
     """As ``settings`` of summary.json and of generate's JSON have them."""
     page = (DOCS / "output.md").read_text("utf-8").splitlines()
     lines = [line for line in page if line.startswith("| `settings` | every setting by name")]
-    given = resolve({"draft_max": 3}, {}, {}, set())
+    given = resolve_layers({"draft_max": 3}, {}, {}, set())
     words = [*given.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
 
     assert len(lines) == 2

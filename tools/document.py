@@ -13,7 +13,7 @@ from spec_compare.records import schema
 
 from spec_core import hookspecs
 from spec_core.assembly.discovery import TABLES as COMMANDS
-from spec_core.assembly.discovery import discover, import_plugin, installed_points
+from spec_core.assembly.discovery import discover_plugins, import_plugin, installed_points
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.architectures import architectures
@@ -94,7 +94,7 @@ def plugins() -> str:
         "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",
     ]
     for kind, (title, folder) in KINDS.items():
-        own_entries = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
+        own_entries = [entry for entry in discover_plugins([kind]) if entry.distribution == DISTRIBUTION]
         if own_entries:
             rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(import_plugin(e))} |" for e in own_entries]
             parts += [f"## {title}", "\n".join(["| name | what it does |", "| --- | --- |", *rows])]

@@ -13,8 +13,8 @@ from spec_engines.declared import MATRICES, Engine
 from benchmarks.support.results import read_table
 from benchmarks.support.tables import heading, row
 from spec_core import Needs, Refused, load
-from spec_core.commands import discover
-from spec_core.host import EngineModel, Serves, check
+from spec_core.commands import discover_plugins
+from spec_core.host import EngineModel, Serves, check_methods
 from spec_core.host.engine import WORDS
 from spec_core.testing import TargetConformance
 from spec_core.testing.conformance.promise import promises
@@ -119,7 +119,7 @@ def methods(declared: list[Engine]) -> str:
 
 def method_names() -> list[str]:
     """The methods of this distribution."""
-    return sorted(e.name for e in discover() if e.kind == "method" and e.distribution == DISTRIBUTION)
+    return sorted(e.name for e in discover_plugins() if e.kind == "method" and e.distribution == DISTRIBUTION)
 
 
 def everything() -> Serves:
@@ -146,7 +146,7 @@ def needs_of(method: str, serves: Serves) -> Needs:
     method = NEEDS.get(method, method)
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
     model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))
-    return check(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs
+    return check_methods(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs
 
 
 def reads(method: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 
 import torch
-from spec_kernels.ops.dequant.bits import half, numbers, scales_and_mins
+from spec_kernels.ops.dequant.bits import half_floats, numbers, scales_and_mins
 from spec_kernels.ops.dequant.reference import TYPES
 from torch import Tensor
 
@@ -22,11 +22,11 @@ def steps(blocks: Tensor, type: str) -> Tensor:
     b = blocks.reshape(-1, TYPES[type].bytes)
     if type in ("Q4_K", "Q5_K"):
         scales, _ = scales_and_mins(b[:, 4:16])
-        each = half(b[:, :2]) * scales.float()
+        each = half_floats(b[:, :2]) * scales.float()
     elif type == "Q6_K":
-        each = half(b[:, 208:]) * numbers(b[:, 192:208], torch.int8)
+        each = half_floats(b[:, 208:]) * numbers(b[:, 192:208], torch.int8)
     else:
-        each = half(b[:, :2])
+        each = half_floats(b[:, :2])
     return each.repeat_interleave(TYPES[type].elements // each.shape[1], 1).flatten()
 
 

@@ -49,7 +49,7 @@ def activations() -> str:
     )
 
 
-def exact() -> str:
+def exactness() -> str:
     """Whether a row has the same bits in every batch."""
     native_part = "" if native.problem() else "native: yes, on any number of threads and every instruction set; "
     return f"{native_part}reference: {tiles.in_use()}"

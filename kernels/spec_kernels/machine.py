@@ -35,7 +35,7 @@ def _unused_bytes() -> int:
         return sys.maxsize
 
 
-def trim() -> None:
+def trim_memory() -> None:
     """Return free memory of this process to the system, if its C library can (glibc)."""
     library = ctypes.CDLL(None) if os.name == "posix" else None
     if hasattr(library, "malloc_trim"):
@@ -56,7 +56,7 @@ def wait_passively() -> None:
         os.environ.update(WAITING)
 
 
-def waiting() -> str:
+def thread_waiting() -> str:
     """Way in which threads wait, for ``spec env``."""
     settings = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:

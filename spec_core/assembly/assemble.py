@@ -8,9 +8,9 @@ from typing import Any
 
 from spec_core.assembly.choices import NO_CONTROL, choose_methods
 from spec_core.assembly.construct import DEFAULT_RULE, TARGET, PluginInstance, create_plugin
-from spec_core.assembly.discovery import PLUGIN_KINDS, discover
+from spec_core.assembly.discovery import PLUGIN_KINDS, discover_plugins
 from spec_core.assembly.matching import ask_all, check_needs, check_owned, check_owners, check_proposals, refuse_unfit
-from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest_names
 
 log = logging.getLogger("spec_core")
 Given = Mapping[str, Mapping[str, Any]]
@@ -33,7 +33,7 @@ def _load(plugin: PluginInstance, target: Any) -> None:
         raise PluginError(plugin.name, "load", error) from error
 
 
-def check(
+def check_plugins(
     target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
 ) -> list[PluginInstance]:
     """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself. Reads no weight.
@@ -75,12 +75,13 @@ def _add_controller(answered: list[PluginInstance], target: Any, control: Any, g
 
 def _check_given(given: Given) -> None:
     """Check that every plugin with settings is installed, whether it is used or not. Raises UsageError."""
-    known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
+    known = {entry.name for entry in discover_plugins(PLUGIN_KINDS)} if given else set()
     for name in given:
         if name not in known:
             raise UsageError(
                 f"settings are given for {name!r}, no plugin of that name is installed",
-                hint=f"installed: {nearest(name, known)}; a plugin instance takes its settings in its constructor",
+                hint=f"installed: {nearest_names(name, known)}; "
+                f"a plugin instance takes its settings in its constructor",
             )
 
 
@@ -94,7 +95,7 @@ def _found_owners(plugins: list[PluginInstance], target: Any, given: Given) -> l
     if not missing:
         return []
     able, reasons, mends = [], [], []
-    for entry in discover(["rollback"]):
+    for entry in discover_plugins(["rollback"]):
         answer = _asked_alone(entry.name, target, given)
         if isinstance(answer, SpecError):
             reasons.append(answer.reason if entry.name in answer.reason else f"{entry.name}: {answer.reason}")

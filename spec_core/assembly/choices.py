@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spec_core.assembly.construct import create_plugin
-from spec_core.assembly.discovery import discover, find_plugin, import_plugin
+from spec_core.assembly.discovery import discover_plugins, find_plugin, import_plugin
 from spec_core.assembly.matching import ask_all, check_needs, refuse_unfit
 from spec_core.contract.method_choice import MethodChoice
 from spec_core.errors import FOREIGN, PluginError, SpecError, UsageError
@@ -34,8 +34,8 @@ def choose_methods(target: Any, methods: Iterable[Any], given: Mapping[str, Any]
     A method that the user names too is not named twice.
     given: settings by plugin name. Raises UsageError for a choice with settings, PluginError if one fails.
     """
-    choices = {entry.name for entry in discover((KIND,))}
-    plugins = {entry.name for entry in discover(("method", "control"))}
+    choices = {entry.name for entry in discover_plugins((KIND,))}
+    plugins = {entry.name for entry in discover_plugins(("method", "control"))}
     chosen: list[Any] = []
     notes: list[str] = []
     methods = (*_one_by_one(tuple(methods), choices | plugins),)

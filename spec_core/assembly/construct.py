@@ -13,7 +13,7 @@ import attrs
 from spec_core.assembly.discovery import find_plugin, import_plugin
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.values import Compat
-from spec_core.errors import CONSTRUCTION, FOREIGN, PluginError, SpecError, UsageError, message, nearest
+from spec_core.errors import CONSTRUCTION, FOREIGN, PluginError, SpecError, UsageError, message, nearest_names
 from spec_core.settings.convert import structure
 from spec_core.settings.named import parse_method
 
@@ -91,7 +91,7 @@ def create_plugin(
             return PluginInstance(name, second)
         entry = find_plugin(name, kinds)
         return PluginInstance(
-            name, construct(import_plugin(entry), {**given.get(name, {}), **second}, name), kind=entry.kind
+            name, construct_plugin(import_plugin(entry), {**given.get(name, {}), **second}, name), kind=entry.kind
         )
     if not isinstance(spec, str):
         return PluginInstance(kebab(type(spec).__name__), spec)
@@ -100,7 +100,7 @@ def create_plugin(
     cls = import_plugin(entry)
     _check_takes_file(cls, name, own.get("file"))
     _check_no_settings(cls, name, own)
-    return PluginInstance(name, construct(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
+    return PluginInstance(name, construct_plugin(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
 
 
 def _check_takes_file(cls: type, name: str, file: str | None) -> None:
@@ -125,7 +125,7 @@ def kebab(name: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
+def construct_plugin(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
     """An instance of a plugin class from its settings. Raises UsageError for unknown or invalid ones."""
     if not attrs.has(cls):
         if given:
@@ -134,7 +134,7 @@ def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
     declared = setting_fields(cls, plugin)
     for key in given:
         if key not in declared:
-            raise UsageError(f"{plugin} has no setting {key!r}", hint=f"it has: {nearest(key, declared)}")
+            raise UsageError(f"{plugin} has no setting {key!r}", hint=f"it has: {nearest_names(key, declared)}")
     values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in given.items()}
     return _instance(cls, values, plugin)
 
@@ -168,7 +168,7 @@ def _resolved_type(cls: type, field: attrs.Attribute[Any], plugin: str) -> Any:
     """The type that a field's annotation names, in the module of the class that declares it."""
     if field.type is None:
         return None
-    owner = next(c for c in cls.__mro__ if attrs.has(c) and declares(c, field.name))
+    owner = next(c for c in cls.__mro__ if attrs.has(c) and declares_field(c, field.name))
     only = type(owner.__name__, (), {"__annotations__": {field.name: field.type}, "__module__": owner.__module__})
     try:
         return get_type_hints(only, localns=dict(vars(owner)), include_extras=True)[field.name]
@@ -180,7 +180,7 @@ def _resolved_type(cls: type, field: attrs.Attribute[Any], plugin: str) -> Any:
         ) from error
 
 
-def declares(cls: type, name: str) -> bool:
+def declares_field(cls: type, name: str) -> bool:
     """Whether an attrs class declares the field itself. A class that is not decorated shows its base's fields."""
     if "__attrs_attrs__" not in vars(cls):
         return False

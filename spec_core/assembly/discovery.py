@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import FOREIGN, UsageError, message, nearest
+from spec_core.errors import FOREIGN, UsageError, message, nearest_names
 from spec_core.installed import read_entry_points
 
 GROUPS = {
@@ -52,7 +52,7 @@ class Entry:
             return "?"
 
 
-def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
+def discover_plugins(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
     """Installed plugins of these kinds, by kind and name. Imports nothing."""
     return [Entry(point.name, kind, point) for kind in kinds for point in installed_points(GROUPS[kind])]
 
@@ -64,7 +64,7 @@ def installed_points(group: str) -> list[metadata.EntryPoint]:
 
 def setting_owners() -> set[str]:
     """First parts of dotted settings: names of plugins, and of commands that have settings."""
-    return {entry.name for entry in discover(PLUGIN_KINDS)} | {point.name for point in installed_points(TABLES)}
+    return {entry.name for entry in discover_plugins(PLUGIN_KINDS)} | {point.name for point in installed_points(TABLES)}
 
 
 def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
@@ -73,7 +73,7 @@ def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
     Raises UsageError with the known names, nearest first, or with all plugins of that name if there are several.
     """
     kinds = tuple(kinds)
-    entries = discover(kinds)
+    entries = discover_plugins(kinds)
     matches = [entry for entry in entries if entry.name == name]
     if len(matches) > 1:
         several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in matches)
@@ -86,7 +86,8 @@ def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
         return matches[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
-        hint=_instead(name) or f"installed: {nearest(name, (e.name for e in discover(_named_like(kinds))))}",
+        hint=_instead(name)
+        or f"installed: {nearest_names(name, (e.name for e in discover_plugins(_named_like(kinds))))}",
     )
 
 
@@ -97,7 +98,7 @@ def _named_like(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 def _instead(name: str) -> str | None:
     """A suggestion for a name that no plugin of the wanted kinds has."""
-    kinds = {entry.name: entry.kind for entry in discover(PLUGIN_KINDS)}
+    kinds = {entry.name: entry.kind for entry in discover_plugins(PLUGIN_KINDS)}
     if name in kinds:
         return f"{name} is a {kinds[name]}: use --{kinds[name]}"
     if "," in name and set(name.split(",")) <= set(kinds):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spec_core import hookspecs
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_core.hookspecs import PROJECT
 
 HOOKS = ("compat", "draft", "accept", "rollback", "process")
@@ -40,7 +40,7 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
     """Refuse a misspelt hook or argument, which pluggy would ignore or report late."""
     if hook not in HOOKS:
         raise UsageError(
-            f"plugin {name!r} implements {hook!r}, which is not a hook", hint=f"hooks: {nearest(hook, HOOKS)}"
+            f"plugin {name!r} implements {hook!r}, which is not a hook", hint=f"hooks: {nearest_names(hook, HOOKS)}"
         )
     allowed = ARGUMENTS[hook]
     for parameter in inspect.signature(method).parameters.values():

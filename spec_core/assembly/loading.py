@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.discovery import Entry, discover, find_plugin, import_plugin, installed_points
-from spec_core.assembly.recognise import recognise
-from spec_core.contract.target import Target, Tokenizer, lacking
-from spec_core.errors import FOREIGN, LoadError, SpecError, UsageError, message, nearest
+from spec_core.assembly.discovery import Entry, discover_plugins, find_plugin, import_plugin, installed_points
+from spec_core.assembly.recognise import recognise_scheme
+from spec_core.contract.target import Target, Tokenizer, lacking_protocol
+from spec_core.errors import FOREIGN, LoadError, SpecError, UsageError, message, nearest_names
 from spec_core.settings.convert import structure
 from spec_core.settings.tables import LoadSettings
 
@@ -31,14 +31,14 @@ def load(model: str | Path, **options: Any) -> Target:
     the loader's name for anything else that the loader raises.
     """
     options |= check_limits(options)
-    scheme, location = split(str(model))
+    scheme, location = split_location(str(model))
     entry = find_plugin(scheme, ("target",))
     loader = import_plugin(entry)
     _check_names(options, loader, entry)
     target = _call(entry, location, lambda: loader(location, **options))
     # A target that is only read for its tensors, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
-    if not described and (problem := lacking(target)):
+    if not described and (problem := lacking_protocol(target)):
         raise _load_error(entry, location, problem)
     return target
 
@@ -54,7 +54,7 @@ def read_weights(described: Any, model: str | Path, options: dict[str, Any]) -> 
     if resume is not None:
         checked = options | check_limits(options)
         changes = {name: checked[name] for name in ("weights", "threads") if name in checked}
-        scheme, location = split(str(model))
+        scheme, location = split_location(str(model))
         target = _call(find_plugin(scheme, ("target",)), location, lambda: resume(**changes))
     return load(model, **options) if target is None else target
 
@@ -79,7 +79,9 @@ def load_tokenizer(kind: str, location: str | Path) -> Tokenizer | None:
     """
     known = {point.name: point for point in installed_points(TOKENIZERS)}
     if kind not in known:
-        raise UsageError(f"no tokenizers of kind {kind!r} are installed", hint=f"installed: {nearest(kind, known)}")
+        raise UsageError(
+            f"no tokenizers of kind {kind!r} are installed", hint=f"installed: {nearest_names(kind, known)}"
+        )
     return known[kind].load()(Path(location))
 
 
@@ -97,7 +99,7 @@ def _check_names(options: dict[str, Any], loader: Callable[..., Any], entry: Ent
     for name in options:
         if name not in known:
             raise UsageError(
-                f"target {entry.name!r} has no load option {name!r}", hint=f"options: {nearest(name, known)}"
+                f"target {entry.name!r} has no load option {name!r}", hint=f"options: {nearest_names(name, known)}"
             )
 
 
@@ -108,18 +110,20 @@ def _load_error(entry: Entry, location: str, why: str) -> LoadError:
     )
 
 
-def split(model: str) -> tuple[str, str]:
+def split_location(model: str) -> tuple[str, str]:
     """(scheme, location) of "scheme:location"; targets are asked for the scheme of a bare path."""
     scheme, colon, location = model.partition(":")
-    schemes = {entry.name for entry in discover(("target",))}
+    schemes = {entry.name for entry in discover_plugins(("target",))}
     if colon and scheme in schemes:
         return scheme, location
     path = Path(model)
     if not path.exists():
         if colon and not scheme.startswith((".", "/")) and len(scheme) > 1:
-            raise UsageError(f"{model}: unknown target scheme {scheme!r}", hint=f"schemes: {nearest(scheme, schemes)}")
+            raise UsageError(
+                f"{model}: unknown target scheme {scheme!r}", hint=f"schemes: {nearest_names(scheme, schemes)}"
+            )
         raise UsageError(
             f"{model}: no such file or directory",
-            hint=f"give a model's file or directory, or SCHEME:LOCATION; schemes: {nearest(scheme, schemes)}",
+            hint=f"give a model's file or directory, or SCHEME:LOCATION; schemes: {nearest_names(scheme, schemes)}",
         )
-    return recognise(path), model
+    return recognise_scheme(path), model

@@ -13,7 +13,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.kinds import GREEDY, unjudged_kinds
 from spec_core.contract.target_parts import cache_reader, has_tensor, partial_problem, probe_problem
 from spec_core.contract.values import Compat, TargetInfo
-from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest_names
 
 
 def ask_all(chosen: Iterable[PluginInstance], target: Any) -> list[PluginInstance]:
@@ -76,7 +76,8 @@ def check_owned(chosen: Iterable[PluginInstance], states: frozenset[str]) -> Non
         for state in sorted(c.compat.owns - states):
             raise Refused(
                 f"{c.name} owns {state!r} state, this target has none",
-                hint=f"kinds of state of this target, nearest first: {nearest(state, states)}; or run without {c.name}",
+                hint=f"kinds of state of this target, nearest first: {nearest_names(state, states)}; "
+                f"or run without {c.name}",
             )
 
 

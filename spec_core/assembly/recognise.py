@@ -13,7 +13,7 @@ RECOGNISE = "spec_core.recognise"
 """Entry points named like the scheme: functions ``path -> bool`` for an existing path, with cheap imports."""
 
 
-def recognise(path: Path) -> str:
+def recognise_scheme(path: Path) -> str:
     """The scheme of a path that exists.
 
     Raises UsageError if no target recognises it, or several do; a function that raised is named in the message.

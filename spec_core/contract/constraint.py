@@ -21,7 +21,7 @@ class Constraint(Protocol):
         """The state before the first token of the output. Raises UsageError if it cannot be used with this target."""
 
 
-def fail(seq: Sequence, error: Exception) -> None:
+def fail_sequence(seq: Sequence, error: Exception) -> None:
     """End a sequence whose constraint failed; others go on. A matcher raises NoTokenAllowed for a request's mistake."""
     if not isinstance(error, ConstraintError):
         reason = f"the constraint failed: {type(error).__name__}: {message(error)}"

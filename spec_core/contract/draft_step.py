@@ -58,7 +58,7 @@ class DraftStep(NoisyStep):
             raise ValueError("this sequence was not offered: it already has a draft, or may not draft in this step")
         check_proposal(draft, step.proposals.get(step.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
-            draft = own(draft)
+            draft = own_draft(draft)
         check_draft(draft, part.length_max(step.plugin), step.nodes_max(part), step.target.info.vocab, step.trees)
         short: Draft | None = draft
         if seq.confidence_min or seq.draft_min:
@@ -98,7 +98,7 @@ class DraftStep(NoisyStep):
         check_extension(part.draft, leaf)
         check_proposal(draft, step.proposals.get(step.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
-            draft = own(draft)
+            draft = own_draft(draft)
         longest = self._further(part, part.draft.depths[leaf])
         check_draft(draft, longest, self._tokens_left(part), step.target.info.vocab, step.trees)
         short = shorten_draft(draft, seq.confidence_min, 0) if seq.confidence_min else draft
@@ -178,7 +178,7 @@ class DraftStep(NoisyStep):
         return min(whole - part.drafted, step.nodes_max(part))
 
 
-def own(draft: Draft) -> Draft:
+def own_draft(draft: Draft) -> Draft:
     """A draft with a copy of ``probs``: a drafter may write into its buffer again before a rule reads them."""
     probs = None if draft.probs is None else draft.probs.detach().clone()
     return Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)

@@ -18,7 +18,7 @@ from spec_core.contract.batch import Batch, Part
 from spec_core.contract.fields import write
 from spec_core.contract.sealed import own_batch
 from spec_core.contract.sequence import Sequence, end_with_error
-from spec_core.contract.step import Step, blame
+from spec_core.contract.step import Step, error_of_request
 from spec_core.contract.step_record import StepRecord
 from spec_core.contract.target import Target
 from spec_core.errors import PhaseError
@@ -209,4 +209,4 @@ class FailingStep(HookStep):
     def fail(self, seq: Sequence, error: Exception) -> None:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._writable("fail")
-        end_with_error(seq, blame(seq, error))
+        end_with_error(seq, error_of_request(seq, error))

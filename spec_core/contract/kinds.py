@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from spec_core.errors import nearest
+from spec_core.errors import nearest_names
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
 Kind = Literal["deterministic", "sampled", "unknown", "mixed"]
@@ -33,7 +33,7 @@ def convert_judged(given: Iterable[str]) -> frozenset[str]:
 def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
     names = convert_names(given)
     for name in sorted(names - known, key=str):
-        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest_names(str(name), known)}")
     return names
 
 

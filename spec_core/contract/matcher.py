@@ -42,7 +42,7 @@ def words(vocab: int) -> int:
     return -(-vocab // WORD)
 
 
-def allows(mask: np.ndarray, token: int) -> bool:
+def allows_token(mask: np.ndarray, token: int) -> bool:
     """Whether a mask [W] has the bit of this token."""
     return bool(int(mask[token // WORD]) >> token % WORD & 1)
 

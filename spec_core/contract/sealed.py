@@ -207,7 +207,7 @@ def own_output(step: Step) -> TargetOutput | None:
     return copies["output"]
 
 
-def seal(step: Step) -> None:
+def seal_step(step: Step) -> None:
     """Seal a step for the hook of ``step.plugin``."""
     slot_class = OwnedSlot if step.plugin in step.owners else SealedSlot
     drafts_are_read = step.phase in BEFORE_VERDICTS
@@ -223,8 +223,8 @@ def seal(step: Step) -> None:
     step.copies = {}
 
 
-def unseal(step: Step) -> None:
-    """End what ``seal`` began."""
+def unseal_step(step: Step) -> None:
+    """End what ``seal_step`` began."""
     step.copies = None
     for part in step.parts:
         write(part, CLASS, Part)

@@ -152,7 +152,7 @@ class Step:
         return private_key(seq.seed, seq.noise_stream), seq.number, DOMAIN_CHOICE
 
 
-def blame(seq: Sequence, error: Exception) -> Exception:
+def error_of_request(seq: Sequence, error: Exception) -> Exception:
     """The error of a sequence: a row without a finite logit is the mistake of a request that forbids tokens."""
     forbids = seq.is_held or -math.inf in seq.sampling.logit_bias.values()
     if isinstance(error, NoFiniteLogit) and forbids:

@@ -122,7 +122,7 @@ TOKENIZER = ("vocab_size", "eog", "bos", "identity", "chat_template", "encode", 
 TARGET = ("info", "tokenizer", "forward", "tensor", "open", "close", "checkpoint", "restore")
 
 
-def lacking(target: Any) -> str | None:
+def lacking_protocol(target: Any) -> str | None:
     """A sentence that names what a target, or its tokenizer, lacks of the protocol; None if nothing."""
     if gone := [name for name in TARGET if not hasattr(target, name)]:
         return f"{type(target).__name__} has no {', '.join(gone)}: a Target is needed"

@@ -17,16 +17,16 @@ from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
-from spec_core.errors import PluginError, UsageError, quote
+from spec_core.errors import PluginError, UsageError, quote_value
 from spec_core.host.clock import Clock
-from spec_core.host.engine import EngineModel, Serves, check, plugin_view
-from spec_core.host.progress import Progress, advance, output, verified_part
+from spec_core.host.engine import EngineModel, Serves, check_methods, plugin_view
+from spec_core.host.progress import Progress, advance_constraint, output, verified_part
 from spec_core.loop.calls import NO_PLUGINS
-from spec_core.loop.commit import commit
+from spec_core.loop.commit import commit_tokens
 from spec_core.loop.guard import Hooks, unregister_all
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import request_of, split_keywords
-from spec_core.loop.schedule import draft_limit, remaining
+from spec_core.loop.schedule import draft_limit, remaining_tokens
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.plan_follower import PlanFollower
@@ -65,7 +65,7 @@ class Host:
         if loading:
             raise UsageError(f"a host has no {', '.join(sorted(loading))}", hint="the engine loads its model itself")
         self.model = plugin_view(model, serves)
-        self.plugins = check(self.model, methods, serves, plugin_settings)
+        self.plugins = check_methods(self.model, methods, serves, plugin_settings)
         load_weights(self.plugins, self.model)
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
@@ -98,7 +98,7 @@ class Host:
         Raises UsageError for a request that does not fit the model, and for a key that is in use.
         """
         if key in self._sequences:
-            raise UsageError(f"a request with the key {quote(key)} is running", hint="call end(key) first")
+            raise UsageError(f"a request with the key {quote_value(key)} is running", hint="call end(key) first")
         always = frozenset(c.name for c in self.plugins) - self.drafters
         full_request = request_of(request, keywords)
         seq = sequence(full_request, self.model, always, self.drafters, self.stats.switched_off, self._private)
@@ -114,7 +114,7 @@ class Host:
 
     def _sequence(self, key: Hashable) -> Sequence:
         if key not in self._sequences:
-            raise UsageError(f"no request has the key {quote(key)}", hint="call begin(key, prompt) first")
+            raise UsageError(f"no request has the key {quote_value(key)}", hint="call begin(key, prompt) first")
         return self._sequences[key]
 
     # steps
@@ -150,9 +150,9 @@ class Host:
         self._pair(step, rows > step.rows["target"])
         for key, one in reported.items():
             self._asked.pop(key, None)
-            advance(self._sequence(key), one.tokens)
+            advance_constraint(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
-        spans = commit(step, self._hooks.learners - self._left_out)
+        spans = commit_tokens(step, self._hooks.learners - self._left_out)
         self._ask("process", step, self._hooks.rows_of(step, spans))
         clock.step_ended(step, rows)
         self._count(step)
@@ -187,7 +187,7 @@ class Host:
     def _share(self, key: Hashable, budgets: Mapping[Hashable, int]) -> Part:
         """A sequence's share of a step in which it drafts."""
         seq = self._sequences[key]
-        longest = min(draft_limit(seq, self.settings), remaining(seq, self.model.info.context) - 1)
+        longest = min(draft_limit(seq, self.settings), remaining_tokens(seq, self.model.info.context) - 1)
         budget = max(0, min(longest, budgets.get(key, longest))) if self.drafters else 0
         nodes = max(budget, self.settings.nodes_max) if budget else 0
         return Part(seq, len(seq.tokens) - 1, seq.tokens[-1:], decides=True, budget=budget, nodes=nodes)

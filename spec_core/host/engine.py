@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import attrs
 from torch import Tensor
 
-from spec_core.assembly.assemble import check as check_plugins
+from spec_core.assembly.assemble import check_plugins as check_plugins
 from spec_core.assembly.construct import PluginInstance
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.target_parts import NextTokenLayer
@@ -87,7 +87,7 @@ class EngineModel:
         return Compat(owns=self.info.states)
 
 
-def check(
+def check_methods(
     model: EngineModel,
     methods: Iterable[Any],
     serves: Serves | None = None,
@@ -100,7 +100,7 @@ def check(
     """
     named, serves = [methods] if isinstance(methods, str) else list(methods), serves or Serves()
     plugins = check_plugins(plugin_view(model, serves), named, None, None, plugin_settings or {})
-    refuse(plugins, serves)
+    refuse_needs(plugins, serves)
     return plugins
 
 
@@ -109,7 +109,7 @@ def plugin_view(model: EngineModel, serves: Serves) -> Any:
     return attrs.evolve(model, info=attrs.evolve(model.info, trees=serves.trees))
 
 
-def refuse(plugins: Iterable[PluginInstance], serves: Serves) -> None:
+def refuse_needs(plugins: Iterable[PluginInstance], serves: Serves) -> None:
     """Raise Refused with everything that plugins need and the engine does not serve."""
     plugins = [c for c in plugins if not isinstance(c.plugin, EngineModel)]
     reasons = [f"{c.name}: {reason}" for c in plugins for reason in unmet_needs(c, serves)]

@@ -67,7 +67,7 @@ def verified_part(seq: Sequence, last: Part | None, progress: Progress) -> Part:
     return part
 
 
-def advance(seq: Sequence, tokens: Iterable[int]) -> None:
+def advance_constraint(seq: Sequence, tokens: Iterable[int]) -> None:
     """The request's constraint after the committed tokens; dropped where it ends: the engine enforces its own."""
     if seq.matcher is None:
         return
@@ -90,14 +90,14 @@ def _cut(last: Part, checked: int) -> tuple[Draft | None, list[Piece]]:
     if whole is None or checked >= len(whole):
         return whole, last.pieces
     pieces = [
-        attrs.evolve(piece, draft=first(piece.draft, checked - piece.first))
+        attrs.evolve(piece, draft=first_tokens(piece.draft, checked - piece.first))
         for piece in last.pieces
         if piece.first < checked
     ]
-    return (first(whole, checked), pieces) if checked > 0 else (None, [])
+    return (first_tokens(whole, checked), pieces) if checked > 0 else (None, [])
 
 
-def first(draft: Draft, n: int) -> Draft:
+def first_tokens(draft: Draft, n: int) -> Draft:
     """The first n tokens of a draft: every token's parent is among them."""
     if n >= len(draft):
         return draft

@@ -18,11 +18,11 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
-from spec_core.loop.schedule import remaining
+from spec_core.loop.schedule import remaining_tokens
 from spec_core.sampling.logprob import logprob
 
 
-def cut(step: Step) -> None:
+def cut_verdicts(step: Step) -> None:
     """Cut every verdict at the first stop token, stop text, completed constraint or limit inside it.
 
     The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's ``next_token``.
@@ -43,7 +43,7 @@ def cut(step: Step) -> None:
 def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
     seq = part.seq
-    held, left = part.masks is not None, remaining(seq, context)
+    held, left = part.masks is not None, remaining_tokens(seq, context)
     for i, token in enumerate(tokens):
         if held and i and dead_end(part, i):
             return i - 1  # the next step finds it at its first row
@@ -60,7 +60,7 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     return len(tokens) - 1
 
 
-def commit(step: Step, learners: frozenset[str]) -> Mapping[Sequence, Span]:
+def commit_tokens(step: Step, learners: frozenset[str]) -> Mapping[Sequence, Span]:
     """Append the emitted tokens and build the rows that are not delivered yet, where a plugin asks for them.
 
     learners: plugins that have ``process``.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from spec_core.contract.batch import Part
-from spec_core.contract.constraint import fail
-from spec_core.contract.matcher import WORD, allows, draft_masks, words
+from spec_core.contract.constraint import fail_sequence
+from spec_core.contract.matcher import WORD, allows_token, draft_masks, words
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import TargetInfo
@@ -19,14 +19,14 @@ from spec_core.errors import FOREIGN, ConstraintError, NoTokenAllowed, as_except
 FULL = 0xFFFFFFFF
 
 
-def constrain(step: Step) -> None:
+def constrain_choices(step: Step) -> None:
     """Set ``part.masks`` where tokens are not allowed and a verdict is needed. A sequence that fails ends alone."""
     for part in step.parts:
         if part.decides and part.seq.is_held and part.seq.finish != "error":
             try:
                 _mask(part, step.target.info)
             except FOREIGN as error:
-                fail(part.seq, as_exception(error))
+                fail_sequence(part.seq, as_exception(error))
 
 
 def _mask(part: Part, info: TargetInfo) -> None:
@@ -73,9 +73,9 @@ def dead_end(part: Part, i: int) -> bool:
 def check_allowed(part: Part, i: int, token: int) -> bool:
     """Whether the constraint allows the i-th token of a verdict; if not, its sequence fails."""
     assert part.masks is not None, "asked of constrained sequences alone"
-    if allows(part.masks[_row(part, i)], token):
+    if allows_token(part.masks[_row(part, i)], token):
         return True
-    fail(
+    fail_sequence(
         part.seq,
         ConstraintError(
             f"the rule {part.rule!r} kept token {token}, which the constraint does not allow",
@@ -94,7 +94,7 @@ def completes(seq: Sequence, token: int) -> bool:
             raise ValueError(f"it does not accept token {token}, which its mask allows")
         return matcher.complete
     except FOREIGN as error:
-        fail(seq, as_exception(error))
+        fail_sequence(seq, as_exception(error))
         return True
 
 

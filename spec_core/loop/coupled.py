@@ -23,7 +23,7 @@ from spec_core.hookspecs import hookimpl
 from spec_core.sampling import native
 from spec_core.sampling.choose import KINDS, bits, finite_choice
 from spec_core.sampling.parameters import LOWEST
-from spec_core.toolkit.choosing import Choose, choice_on_host, choosers, walk
+from spec_core.toolkit.choosing import Choose, choice_on_host, choosers, walk_draft
 
 
 @attrs.define(eq=False)
@@ -86,7 +86,7 @@ def _jobs(step: AcceptStep, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, .
 
 def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:
     try:
-        return walk(draft, choice)
+        return walk_draft(draft, choice)
     except TargetError as error:
         return error
 

@@ -25,13 +25,13 @@ class FairLock:
         if self._holder == me:
             self._again += 1
             return
-        finalizers.enter()
+        finalizers.enter_section()
         try:
             if self._next.locked() or not self._now.acquire(False):
                 with self._next:
                     self._now.acquire()
         except BaseException:
-            finalizers.leave()
+            finalizers.leave_section()
             raise
         self._holder = me
 
@@ -41,4 +41,4 @@ class FairLock:
         else:
             self._holder = 0
             self._now.release()
-            finalizers.leave()
+            finalizers.leave_section()

@@ -23,7 +23,7 @@ from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.fields import write
 from spec_core.contract.hook_step import HOOKS, HookStep
 from spec_core.contract.rows import Rows, Span
-from spec_core.contract.sealed import seal, unseal
+from spec_core.contract.sealed import seal_step, unseal_step
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.verified_step import AcceptStep, ProcessStep, RollbackStep
@@ -50,7 +50,7 @@ class Hooks:
     def __init__(self, plugins: Iterable[PluginInstance], failed: Failed) -> None:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
-        failed, chosen_plugins = weakly(failed), list(plugins)
+        failed, chosen_plugins = weak_callback(failed), list(plugins)
         self._shown: list[Any] = [None]
         self._views = {hook: view(None) for hook, view in VIEWS.items()}
         for view in self._views.values():
@@ -64,7 +64,7 @@ class Hooks:
 
     def _bind(self) -> None:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
-        self.call = {name: broadcast(self.manager, name, self._views[name]) for name in HOOKS}
+        self.call = {name: hook_broadcast(self.manager, name, self._views[name]) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
@@ -73,7 +73,7 @@ class Hooks:
         calls = self._without.get(plugins)
         if calls is None:
             views = self._views
-            calls = self._without[plugins] = {n: broadcast(self.manager, n, views[n], plugins) for n in HOOKS}
+            calls = self._without[plugins] = {n: hook_broadcast(self.manager, n, views[n], plugins) for n in HOOKS}
         return calls
 
     def rows_of(self, step: Step, spans: Mapping[Sequence, Span]) -> Rows:
@@ -109,7 +109,7 @@ class Proxy:
     """Carries the guarded hooks of one plugin. Compared by identity: two plugins may compare equal."""
 
 
-def weakly(failed: Failed) -> Failed:
+def weak_callback(failed: Failed) -> Failed:
     """Call a method of the run without a reference to the run, which already refers to its plugins: no cycle."""
     method = weakref.WeakMethod(failed)  # type: ignore[type-var]
 
@@ -178,11 +178,11 @@ def _hold_seal(step: Step, trusted: bool) -> Iterator[None]:
     if trusted:
         yield
         return
-    seal(step)
+    seal_step(step)
     try:
         yield
     finally:
-        unseal(step)
+        unseal_step(step)
 
 
 def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trusted: bool) -> Callable[..., None]:
@@ -197,11 +197,11 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
             if trusted:
                 method(argument) if takes_argument else method()
                 return
-            seal(step)
+            seal_step(step)
             try:
                 method(argument) if takes_argument else method()
             finally:
-                unseal(step)
+                unseal_step(step)
         except FOREIGN as error:
             failed(name, hook, as_exception(error), step)
         finally:
@@ -212,7 +212,7 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
     return lambda step: call_method(step, step)
 
 
-def broadcast(manager: PluginManager, name: str, view: HookStep, without: frozenset[str] = frozenset()) -> Call:
+def hook_broadcast(manager: PluginManager, name: str, view: HookStep, without: frozenset[str] = frozenset()) -> Call:
     """How a run calls a hook: one implementation after the other, in pluggy's order. view: what they see of the step;
     rows bring their own. without: plugins left out.
 

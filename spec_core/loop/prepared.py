@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.assemble import check, load_weights
+from spec_core.assembly.assemble import check_plugins, load_weights
 from spec_core.assembly.choices import ChosenMethods, choose_methods
 from spec_core.assembly.construct import PluginInstance
 from spec_core.assembly.description import Description, describe
@@ -82,7 +82,7 @@ def prepare_plugins(
     given = plugin_settings or {}
 
     def accept(target: Target, methods: ChosenMethods) -> list[PluginInstance]:
-        return check(target, methods.methods, rule, rollback, given, methods.control)
+        return check_plugins(target, methods.methods, rule, rollback, given, methods.control)
 
     if isinstance(target, (str, Path)):
         target, loading = describe(target, **loading), {}

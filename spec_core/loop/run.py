@@ -24,8 +24,8 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import FOREIGN, PluginError, SequencesFailed, UsageError, as_exception
 from spec_core.loop.calls import NO_PLUGINS, Calls
-from spec_core.loop.commit import commit, cut, events_of, read_logprobs
-from spec_core.loop.constrain import constrain
+from spec_core.loop.commit import commit_tokens, cut_verdicts, events_of, read_logprobs
+from spec_core.loop.constrain import constrain_choices
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
@@ -33,7 +33,7 @@ from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregiste
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.prepared import Prepared, prepare_plugins
 from spec_core.loop.request.admission import sequence
-from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
+from spec_core.loop.request.arguments import all_of, check_alone, is_prompt_list, request_of, split_keywords
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
@@ -149,12 +149,12 @@ class Run:
         if not self._verify(step, calls.needs):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
-            constrain(step)  # the tokens that are allowed at every row
+            constrain_choices(step)  # the tokens that are allowed at every row
         calls.accept(step)  # kept path, and the token after it
-        cut(step)  # cut at stop and limit
+        cut_verdicts(step)  # cut at stop and limit
         read_logprobs(step)
         calls.rollback(step)  # every owner of state
-        spans = commit(step, calls.learners)  # committed rows only
+        spans = commit_tokens(step, calls.learners)  # committed rows only
         events = events_of(step)
         calls.process(step, spans)
         self._outputs.deliver(events)
@@ -278,7 +278,7 @@ class Run:
         """
         if request is None:
             request = keywords.pop("prompt", None)
-        if not several(request):
+        if not is_prompt_list(request):
             return self._generation(self._make_sequence(request, keywords))
         return [self._generation(seq) for seq in all_of(request, lambda one: self._make_sequence(one, keywords))]
 

@@ -192,7 +192,7 @@ def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSett
     if not (drafted and decides and there > seq.prompt_len and seq.delivered == there - 1):
         return Part(seq, start, pending, decides)
     spare = room - kept - len(pending)
-    budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
+    budget = max(0, min(draft_limit(seq, settings), remaining_tokens(seq, context) - 1, spare))
     nodes = max(budget, min(settings.nodes_max, spare)) if budget else 0
     return Part(seq, start, pending, decides, budget, nodes)
 
@@ -209,7 +209,7 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
     return settings.draft_max if seq.draft_max is None else min(seq.draft_max, settings.draft_max)
 
 
-def remaining(seq: Sequence, context: int) -> int:
+def remaining_tokens(seq: Sequence, context: int) -> int:
     """How many output tokens may still follow."""
     return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)
 

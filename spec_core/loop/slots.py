@@ -135,7 +135,7 @@ class Slots:
         while self.free and len(self.free) + len(self.taken) > self.count and self.free.rows > self.kept:
             slot = self.free.oldest()
             self.free.remove(slot)
-            finalizers.close(target, slot)
+            finalizers.close_slot(target, slot)
 
     def _reusable_rows(self, slot: Slot, length: int, seq: Sequence) -> int:
         """Rows of a slot that can be continued. length: of the common prefix."""
@@ -167,7 +167,7 @@ class Slots:
         errors = []
         for slot in self:
             try:
-                finalizers.close(target, slot)
+                finalizers.close_slot(target, slot)
             except FOREIGN as error:
                 errors.append(error)
         self.free.clear()

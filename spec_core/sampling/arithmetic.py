@@ -39,7 +39,7 @@ BITS = 30
 """Fraction bits of a weight."""
 
 
-def log(x: np.ndarray) -> np.ndarray:
+def natural_log(x: np.ndarray) -> np.ndarray:
     """Natural logarithm, within 1 ulp. x: normal positive float64."""
     bits = x.view(np.int64)
     k = (bits - ROOT_HALF) >> 52

@@ -28,7 +28,9 @@ KINDS = {torch.float32: 0, torch.float64: 1}
 """Types of rows, as numbered in the native code."""
 
 
-def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mask: np.ndarray | None = None) -> Tensor:
+def adjust_row(
+    row: Tensor, sampling: Sampling, history: list[int], prompt: int, mask: np.ndarray | None = None
+) -> Tensor:
     """The row after constraint, bias and penalties: in float64, rounded to its type after bias, after repetition, and
     at the end.
 
@@ -75,10 +77,10 @@ def host(row: Tensor) -> Tensor:
     """The row as both forms read it: contiguous on the host, float32 or float64."""
     if row.is_cpu and row.dtype in KINDS and row.is_contiguous() and not row.requires_grad:
         return row  # as mostly: each of the calls below takes as long as reading a small row
-    return precise(row).cpu().contiguous()
+    return precise_rows(row).cpu().contiguous()
 
 
-def precise(rows: Tensor) -> Tensor:
+def precise_rows(rows: Tensor) -> Tensor:
     """The rows in float32 or float64, where they are."""
     rows = rows.detach()
     return rows if rows.dtype in KINDS else rows.float()
@@ -105,7 +107,7 @@ def draw_token(
 ) -> tuple[int, float, float]:
     """The token after a row of the target [V], its largest logit, and the difference of the two best scores.
 
-    mask: as for ``adjust``.
+    mask: as for ``adjust_row``.
 
     The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id. If the largest logit
     is NaN or -inf, the token is meaningless: ``number`` raises for it.
@@ -114,8 +116,8 @@ def draw_token(
     if native.module is not None:
         return native.module.draw((*place(here, stride=0), sampling._terms, source, t, *history, None, *bits(mask)))
     tokens, prompt, drafted = history
-    here = adjust(here, sampling, [*tokens, *drafted], prompt, mask)
-    return reference.choose(here.numpy(), sampling, source, t)
+    here = adjust_row(here, sampling, [*tokens, *drafted], prompt, mask)
+    return reference.choose_token(here.numpy(), sampling, source, t)
 
 
 def bits(masks: np.ndarray | None) -> tuple[int, int]:
@@ -123,18 +125,20 @@ def bits(masks: np.ndarray | None) -> tuple[int, int]:
     return (0, 0) if masks is None else (masks.ctypes.data, masks.shape[-1])
 
 
-def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN) -> int:
+def choose_token(
+    row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN
+) -> int:
     """The token at output position t. row: [V], already adjusted. Raises TargetError if there is none."""
     token, logit, _ = draw_token(row, sampling._unadjusted, (seed, stream, domain), t, NOTHING)
     return finite_choice([token], [logit])
 
 
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
-    """Difference of the two best scores of ``choose``: the smaller, the closer the choice."""
+    """Difference of the two best scores of ``choose_token``: the smaller, the closer the choice."""
     return draw_token(row, sampling._unadjusted, (seed, stream, DOMAIN_TOKEN), t, NOTHING)[2]
 
 
-def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
+def most_likely(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
     """The ``count`` most likely tokens of every row [R, V], best first, and their probabilities within 2e-6.
 
     Ties go to the lowest id. In a row that is not a distribution, all tokens have probability 0.
@@ -143,13 +147,13 @@ def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
         return likeliest_on_device(rows, count)
     here = host(rows)
     if native.module is None:
-        return [reference.likeliest(row, count) for row in here.numpy()]
+        return [reference.most_likely(row, count) for row in here.numpy()]
     address, kind, n = place(here)
     return native.module.likeliest(address, n * here.element_size(), kind, n, len(here), count)
 
 
 def likeliest_on_device(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
-    """``likeliest`` where the rows are, with one transfer of ``count`` numbers a row."""
+    """``most_likely`` where the rows are, with one transfer of ``count`` numbers a row."""
     values = rows.detach().float() + 0.0  # -0.0 and 0.0 are equal
     total = values.double().logsumexp(-1, keepdim=True)
     values = values.where(total.isfinite(), 0.0)
@@ -167,7 +171,7 @@ def place(rows: Tensor, **stride: int) -> tuple[int, ...]:
     return rows.data_ptr(), *stride.values(), KINDS[rows.dtype], rows.shape[-1]
 
 
-def largest(rows: Tensor) -> tuple[list[int], list[float]]:
+def largest_logits(rows: Tensor) -> tuple[list[int], list[float]]:
     """Index of the max of each row, the first of equals, and its value; NaN counts as max. rows: [n, V]."""
     if rows.is_cpu and rows.dtype in KINDS:
         values = rows.detach().numpy()  # argmax of numpy is 20 times as fast as torch's on a CPU
@@ -179,7 +183,7 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 
 def finite_choice(ids: list[int], values: list[float], row: int = 0) -> int:
-    """The id of one row of ``largest``. Raises TargetError if its value is NaN, NoFiniteLogit if it is -inf."""
+    """The id of one row of ``largest_logits``. Raises TargetError if its value is NaN, NoFiniteLogit if it is -inf."""
     if values[row] > LOWEST:  # False for NaN
         return ids[row]
     if math.isnan(values[row]):

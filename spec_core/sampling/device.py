@@ -21,7 +21,7 @@ from torch import Tensor
 
 from spec_core.errors import FOREIGN, message
 from spec_core.installed import read_entry_points
-from spec_core.sampling.draws import WORD_BITS, Draw, Draws, pack
+from spec_core.sampling.draws import WORD_BITS, Draw, Draws, pack_draws
 from spec_core.sampling.noise import DOMAIN_CHOICE, DOMAIN_TOKEN
 from spec_core.sampling.parameters import LOWEST, Sampling
 
@@ -117,7 +117,7 @@ def _create(device: torch.device) -> Chooser:
 def difference(chooser: Chooser, device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
     """The first difference between a chooser and the core; None if tokens and largest logits are equal."""
     logits, draws = examples(dtype, vocab)
-    tokens, largest = chooser(logits.to(device), pack(draws, vocab))
+    tokens, largest = chooser(logits.to(device), pack_draws(draws, vocab))
     if not len(tokens) == len(largest) == len(draws):
         return f"it returned {len(tokens)} tokens and {len(largest)} largest logits for {len(draws)} draws"
     for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):

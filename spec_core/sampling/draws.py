@@ -166,7 +166,7 @@ def pack_columns(spans: Sequence[PlainRows], vocab: int) -> Draws:
     return Draws(rows, temperatures, seeds, counters.astype(np.uint32), NONE, no_masks, NONE, NONE, NO_TERMS)
 
 
-def pack(draws: Sequence[Draw], vocab: int) -> Draws:
+def pack_draws(draws: Sequence[Draw], vocab: int) -> Draws:
     """The arrays of some choices. vocab: V of the logits."""
     columns = pack_plain(draws)
     masked = {i: draw.mask for i, draw in enumerate(draws) if draw.mask is not None}

@@ -14,7 +14,7 @@ COUNTS = 1 << 63
 """Counts must be below this, to fit the native code."""
 
 
-def whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """The integer value of any integer type; None for anything else."""
     if isinstance(value, bool) or (isinstance(value, torch.Tensor) and (value.dim() or value.dtype == torch.bool)):
         return None
@@ -24,7 +24,7 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def real(value: Any) -> float | None:
+def real_number(value: Any) -> float | None:
     """The value of any real number type, infinite and NaN included; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None

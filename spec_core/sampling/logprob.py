@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from spec_core.sampling import native, reference
-from spec_core.sampling.arithmetic import fine_bits, log
-from spec_core.sampling.choose import host, likeliest, place
+from spec_core.sampling.arithmetic import fine_bits, natural_log
+from spec_core.sampling.choose import host, most_likely, place
 
 
 @attrs.frozen
@@ -26,6 +26,6 @@ def logprob(row: Tensor, token: int, best: int) -> Logprob:
     here = host(row)
     values = here.numpy()
     first, _, total = reference.mass(values) if native.module is None else native.module.mass(*place(here))
-    whole = float(log(np.array([math.ldexp(total, -fine_bits(len(values)))]))[0])
+    whole = float(natural_log(np.array([math.ldexp(total, -fine_bits(len(values)))]))[0])
     chance = lambda i: float(values[i]) - float(values[first]) - whole
-    return Logprob(chance(token), tuple((i, chance(i)) for i, _ in likeliest(here[None], best)[0]))
+    return Logprob(chance(token), tuple((i, chance(i)) for i, _ in most_likely(here[None], best)[0]))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from spec_core.sampling import native
-from spec_core.sampling.arithmetic import log
+from spec_core.sampling.arithmetic import natural_log
 
 Words = np.ndarray | np.uint64
 Keys = Sequence[tuple[np.uint64, np.uint64]]
@@ -117,4 +117,4 @@ def gumbel(seed: int, t: int, ids: int | Tensor, stream: int = 0, domain: int = 
 
 def noise(seed: int, t: int, ids: int | np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
     """The reference of ``gumbel``, in numpy."""
-    return -log(-log(uniform(seed, t, ids, stream, domain)))
+    return -natural_log(-natural_log(uniform(seed, t, ids, stream, domain)))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import attrs
 
-from spec_core.errors import UsageError, quote
-from spec_core.sampling.given import COUNTS, real, whole
+from spec_core.errors import UsageError, quote_value
+from spec_core.sampling.given import COUNTS, real_number, whole_number
 
 LOWEST = -math.inf
 
@@ -19,7 +19,7 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         hint = f"give a number {'above' if open_low else 'from'} {low} to {high}"
         if not isinstance(value, float):
-            raise UsageError(f"{attribute.name} = {quote(value)} is not a number", hint=hint)
+            raise UsageError(f"{attribute.name} = {quote_value(value)} is not a number", hint=hint)
         if not (low < value if open_low else low <= value) or value > high:
             raise UsageError(f"{attribute.name} = {value} is out of range", hint=hint)
 
@@ -29,16 +29,16 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
 def _whole(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not int or not 0 <= value < COUNTS):
         hint = f"give a whole number from 0 to {COUNTS - 1}"
-        raise UsageError(f"{attribute.name} = {quote(value)} is not a count", hint=hint)
+        raise UsageError(f"{attribute.name} = {quote_value(value)} is not a count", hint=hint)
 
 
 def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
     """A field that accepts every real number type and refuses anything else by its name."""
-    return attrs.field(default=default, converter=_as(real), validator=_check(low, high, open_low=open_low))
+    return attrs.field(default=default, converter=_as(real_number), validator=_check(low, high, open_low=open_low))
 
 
 def _count(default: int | None) -> Any:
-    return attrs.field(default=default, converter=_as(whole), validator=_whole)
+    return attrs.field(default=default, converter=_as(whole_number), validator=_whole)
 
 
 def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:

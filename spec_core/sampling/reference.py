@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from spec_core.sampling.arithmetic import fine_bits, fine_weights, log, weights
+from spec_core.sampling.arithmetic import fine_bits, fine_weights, natural_log, weights
 from spec_core.sampling.noise import noise
 from spec_core.sampling.parameters import Sampling
 
@@ -34,7 +34,7 @@ def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray
     if sampling.top_p < 1:
         order = order[: _reaching(weights(z[order]), sampling.top_p)]
     if sampling.min_p:
-        order = order[z[order] >= log(np.array([sampling.min_p]))]
+        order = order[z[order] >= natural_log(np.array([sampling.min_p]))]
     ids = np.sort(order)
     return ids, z[ids]
 
@@ -55,7 +55,7 @@ def _reaching(mass: np.ndarray, share: float) -> int:
     return int(np.searchsorted(sums, limit)) + 1
 
 
-def choose(row: np.ndarray, sampling: Sampling, source: NoiseKey, t: int) -> tuple[int, float, float]:
+def choose_token(row: np.ndarray, sampling: Sampling, source: NoiseKey, t: int) -> tuple[int, float, float]:
     """The token, its row's largest logit, and the difference of the two best scores.
 
     The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id.
@@ -93,7 +93,7 @@ def mass(row: np.ndarray) -> tuple[int, float, int]:
     return first, largest, total
 
 
-def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:
+def most_likely(row: np.ndarray, count: int) -> list[tuple[int, float]]:
     """The most likely tokens and their probabilities, best first; ties go to the lowest id."""
     count = min(count, len(row))
     if not math.isfinite(row.max()):

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 import cattrs
 
-from spec_core.errors import SpecError, UsageError, message, quote
+from spec_core.errors import SpecError, UsageError, message, quote_value
 
 TRUE, FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -90,7 +90,7 @@ def structure(value: Any, field: attrs.Attribute[Any], name: str) -> Any:
         raise
     except Exception as error:
         raise UsageError(
-            f"{name} = {quote(value)} does not fit: {_expectation(field, value, error)}",
+            f"{name} = {quote_value(value)} does not fit: {_expectation(field, value, error)}",
             hint="`spec settings` shows every setting and its type",
         ) from error
     return converted

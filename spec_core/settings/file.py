@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 from spec_core.settings.environment import CONFIG
 from spec_core.settings.named import format_method, parse_method
 
@@ -31,7 +31,7 @@ def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None
         return resolve_paths(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
     except (OSError, ValueError, RecursionError) as error:  # an int of thousands of digits raises a plain ValueError
         raise UsageError(
-            f"{file}: {why(error)}", hint="fix the file; `spec settings --toml` prints one that works"
+            f"{file}: {error_message(error)}", hint="fix the file; `spec settings --toml` prints one that works"
         ) from error
 
 

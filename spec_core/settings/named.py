@@ -44,11 +44,11 @@ def split_methods(spec: str, known: Container[str]) -> list[str]:
         if name_of(method) not in known:
             methods[-1] += joint + method
         else:
-            methods.append(extending(method) if joint == "++" else method)
+            methods.append(extending_name(method) if joint == "++" else method)
     return methods
 
 
-def extending(spec: str) -> str:
+def extending_name(spec: str) -> str:
     """Name of the method with ``extend=true``."""
     name, settings = parse_method(spec)
     return format_method(name, settings | {"extend": "true"})

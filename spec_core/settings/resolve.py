@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_core.settings.convert import structure
 from spec_core.settings.environment import from_environment
 from spec_core.settings.tables import core_fields
@@ -72,7 +72,7 @@ def _toml(value: Any) -> str:
     return f'"{escaped}"'
 
 
-def resolve(
+def resolve_layers(
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     file: Mapping[str, Any],
@@ -84,7 +84,7 @@ def resolve(
     """
     known = core_fields()
     plugins = set(plugins)
-    layers = {FLAG: flatten(flags), ENVIRONMENT: from_environment(environ, plugins), FILE: flatten(file)}
+    layers = {FLAG: flatten_layer(flags), ENVIRONMENT: from_environment(environ, plugins), FILE: flatten_layer(file)}
     for origin, layer in layers.items():
         for name in layer:
             _check_known(name, known, plugins, origin)
@@ -101,7 +101,7 @@ def _pick(name: str, layers: Mapping[str, Mapping[str, Any]], known: Mapping[str
     return Setting(name, value, origin, field.metadata["help"])
 
 
-def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
     """{"echo": {"n_max": 4}} -> {"echo.n_max": 4}; entries with the value None are dropped."""
     flat: dict[str, Any] = {}
     for name, value in layer.items():
@@ -115,8 +115,8 @@ def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
 def _check_known(name: str, known: Iterable[str], plugins: set[str], origin: str) -> None:
     plugin, dot, _ = name.rpartition(".")
     if not dot and name not in known:
-        raise UsageError(f"unknown setting {name!r} ({origin})", hint=f"known settings: {nearest(name, known)}")
+        raise UsageError(f"unknown setting {name!r} ({origin})", hint=f"known settings: {nearest_names(name, known)}")
     if dot and plugin not in plugins:
         raise UsageError(
-            f"{name}: no plugin {plugin!r} is installed ({origin})", hint=f"installed: {nearest(plugin, plugins)}"
+            f"{name}: no plugin {plugin!r} is installed ({origin})", hint=f"installed: {nearest_names(plugin, plugins)}"
         )

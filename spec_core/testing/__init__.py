@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spec_core.testing.conformance.controller import ControllerConformance as ControllerConformance
     from spec_core.testing.conformance.drafter import DrafterConformance as DrafterConformance
     from spec_core.testing.conformance.report import Outcome as Outcome
-    from spec_core.testing.conformance.report import conform as conform
+    from spec_core.testing.conformance.report import check_conformance as check_conformance
     from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
     from spec_core.testing.conformance.rule import RuleConformance as RuleConformance
     from spec_core.testing.conformance.target_kit import TargetConformance as TargetConformance
@@ -42,7 +42,7 @@ _WHERE = {
     "ToyRollback": "rollback",
     "ToyTarget": "toy",
     "campaign": "fuzzing",
-    "conform": "conformance.report",
+    "check_conformance": "conformance.report",
 }
 
 __all__ = [*sorted(_WHERE)]

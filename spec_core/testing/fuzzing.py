@@ -77,7 +77,7 @@ def make_constraints(count: int, longest: int, seed: int) -> list[ToyConstraint 
     return [constraint if rng.random() < 0.2 else None for constraint in constraints]
 
 
-def plainly(target: Target, requests: Iterable[Request]) -> dict[str, Result]:
+def plain_results(target: Target, requests: Iterable[Request]) -> dict[str, Result]:
     """{name: result} of every request alone, without a method: the reference."""
     return {request.name: Run(target).generate(request).result for request in requests}
 
@@ -99,7 +99,7 @@ def campaign(
     Raises AssertionError with the round's number; equal arguments give equal rounds.
     """
     requests = make_requests(prompts, target, longest, seed)
-    known = plainly(target, requests)
+    known = plain_results(target, requests)
     texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()
     while report.steps < steps:

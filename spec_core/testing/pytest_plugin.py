@@ -38,9 +38,9 @@ def toy_rollback() -> ToyRollback:
 @pytest.fixture
 def conformance() -> Callable[..., Any]:
     """``conformance(DrafterConformance, make)``: all checks of a plugin, as a list of outcomes."""
-    from spec_core.testing.conformance.report import conform
+    from spec_core.testing.conformance.report import check_conformance
 
-    return conform
+    return check_conformance
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,11 +30,11 @@ from spec_core.contract.target_parts import overlay_problem as overlay_problem
 from spec_core.contract.target_parts import partial_forward as partial_forward
 from spec_core.contract.target_parts import partial_problem as partial_problem
 from spec_core.contract.target_parts import training_texts as training_texts
-from spec_core.sampling.choose import adjust as adjust
+from spec_core.sampling.choose import adjust_row as adjust_row
 from spec_core.sampling.choose import finite_choice as finite_choice
 from spec_core.sampling.choose import gap as gap
-from spec_core.sampling.choose import largest as largest
-from spec_core.sampling.choose import likeliest as likeliest
+from spec_core.sampling.choose import largest_logits as largest_logits
+from spec_core.sampling.choose import most_likely as most_likely
 from spec_core.sampling.choose import support as support
 from spec_core.sampling.noise import uniform as uniform
 from spec_core.toolkit.acceptance import AcceptanceEstimate as AcceptanceEstimate
@@ -42,7 +42,7 @@ from spec_core.toolkit.acceptance import AcceptanceEstimates as AcceptanceEstima
 from spec_core.toolkit.acceptance import match_estimates as match_estimates
 from spec_core.toolkit.block_of_target import BlockOfTarget as BlockOfTarget
 from spec_core.toolkit.choosing import choosers as choosers
-from spec_core.toolkit.choosing import walk as walk
+from spec_core.toolkit.choosing import walk_draft as walk_draft
 from spec_core.toolkit.constrained import allowed_mask as allowed_mask
 from spec_core.toolkit.constrained import forced_tokens as forced_tokens
 from spec_core.toolkit.distributions import draft_distribution as draft_distribution

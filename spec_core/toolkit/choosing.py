@@ -15,9 +15,9 @@ from spec_core.contract.layout import has_cuts, plain_rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Verdict
 from spec_core.contract.verified_step import AcceptStep
-from spec_core.sampling.choose import draw_token, finite_choice, largest
+from spec_core.sampling.choose import draw_token, finite_choice, largest_logits
 from spec_core.sampling.device import Chooser, device_chooser
-from spec_core.sampling.draws import Draw, pack, pack_columns
+from spec_core.sampling.draws import Draw, pack_columns, pack_draws
 from spec_core.toolkit.transfer import rows_on_host
 
 Choose = Callable[[int], int]
@@ -26,7 +26,7 @@ Largest = tuple[list[int], list[float]]
 """Tokens of some rows, and their largest logits."""
 
 
-def walk(draft: Draft | None, choice: Choose) -> Verdict:
+def walk_draft(draft: Draft | None, choice: Choose) -> Verdict:
     """Follow the choices down the draft. choice: row -> token; row 0 follows committed text, row 1+j draft j."""
     path: list[int] = []
     token, node = choice(0), -1
@@ -50,7 +50,7 @@ def choosers(step: AcceptStep) -> list[tuple[Sequence, Choose]]:
     chooser = device_chooser(logits)
     if chooser is None:
         plain = [seq for seq in undecided if seq.sampling.greedy and step.part(seq).masks is None]
-        best = largest(logits) if plain else ([], [])
+        best = largest_logits(logits) if plain else ([], [])
         choices = {seq: choice_from(best, step.part(seq).logits_row) for seq in plain}
     else:
         choices = choices_of_target(step, undecided)
@@ -85,7 +85,7 @@ def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser)
         packed, counts = pack_columns(spans, logits.shape[1]), [len(span.depths) for span in spans]
     else:
         draws = [row_draws(step, seq, len(logits)) for seq in seqs]
-        packed, counts = pack(list(chain(*draws)), logits.shape[1]), [len(own) for own in draws]
+        packed, counts = pack_draws(list(chain(*draws)), logits.shape[1]), [len(own) for own in draws]
     ends = list(accumulate(counts))
     if not ends[-1]:
         return {}

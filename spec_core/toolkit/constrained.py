@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from spec_core.contract.constraint import fail
+from spec_core.contract.constraint import fail_sequence
 from spec_core.contract.fields import field_of
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
@@ -32,7 +32,7 @@ def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
             mask = matcher.masks(())[0]
             return mask.copy() if there else np.zeros_like(mask)
     except FOREIGN as error:
-        fail(seq, as_exception(error))
+        fail_sequence(seq, as_exception(error))
         return None
 
 
@@ -48,7 +48,7 @@ def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[i
         with _after(matcher, drafted) as there:
             return list(matcher.forced_tokens(count_max))[:count_max] if there else []
     except FOREIGN as error:
-        fail(seq, as_exception(error))
+        fail_sequence(seq, as_exception(error))
         return []
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft
 from spec_core.contract.verified_step import VerifiedStep
-from spec_core.sampling.choose import adjust, finite_choice, host, largest, precise, support
+from spec_core.sampling.choose import adjust_row, finite_choice, host, largest_logits, precise_rows, support
 from spec_core.sampling.parameters import LOWEST
 
 
@@ -32,7 +32,7 @@ def target_distribution(step: VerifiedStep, seq: Sequence, row: int, logits: Ten
 def _row_distribution(step: VerifiedStep, seq: Sequence, row: int, rows: Tensor) -> tuple[Tensor, float]:
     """p [V] float64 on the host, NaN where no logit is finite, and the largest logit. rows: [1+K, V]"""
     logits = _adjust(step, seq, row, host(rows[row]))
-    (best,), (value,) = largest(logits[None])
+    (best,), (value,) = largest_logits(logits[None])
     if not value > LOWEST:  # also NaN
         return torch.full((len(logits),), math.nan, dtype=torch.float64), value
     if math.isinf(value):  # an infinite logit takes all probability
@@ -52,7 +52,7 @@ def target_distributions(step: VerifiedStep, seq: Sequence, logits: Tensor | Non
     :param logits: [1+K, V] the sequence's logits on the host, as ``rows_on_host`` copies them: needed for requests with
         top-k, top-p or min-p.
     """
-    rows = precise(step.logits(seq))
+    rows = precise_rows(step.logits(seq))
     if seq.sampling.truncates:
         assert logits is not None
         pairs = [_row_distribution(step, seq, row, logits) for row in range(len(logits))]
@@ -70,7 +70,7 @@ def target_distributions(step: VerifiedStep, seq: Sequence, logits: Tensor | Non
 
 def _adjust(step: VerifiedStep, seq: Sequence, i: int, row: Tensor) -> Tensor:
     """Row ``i`` of a sequence after constraint, bias and penalties, where it is."""
-    return adjust(row, seq.sampling, step.history(seq, i), seq.prompt_len, step.mask(seq, i))
+    return adjust_row(row, seq.sampling, step.history(seq, i), seq.prompt_len, step.mask(seq, i))
 
 
 def draft_distribution(draft: Draft, j: int, vocab: int) -> np.ndarray:

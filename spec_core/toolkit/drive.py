@@ -15,7 +15,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import follow_problem
 from spec_core.contract.values import Needs
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
 from spec_core.toolkit.finalizers import close_on_collect
@@ -101,6 +101,6 @@ def _check(tokens: list[int], target: Target) -> None:
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab:
             raise UsageError(
-                f"token {quote(token)} at position {at} is outside the vocabulary of {vocab}",
+                f"token {quote_value(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the text with this model's own tokenizer",
             )

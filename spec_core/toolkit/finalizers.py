@@ -36,18 +36,18 @@ _dropped: deque[tuple[Target, Slot]] = deque()
 @contextmanager
 def defer_finalizers() -> Iterator[None]:
     """Mark this thread as calling targets; slots dropped meanwhile are closed afterwards."""
-    enter()
+    enter_section()
     try:
         yield
     finally:
-        leave()
+        leave_section()
 
 
-def enter() -> None:
+def enter_section() -> None:
     _thread.depth += 1
 
 
-def leave() -> None:
+def leave_section() -> None:
     _thread.depth -= 1
     if _dropped and not _thread.depth:
         _close_dropped()
@@ -63,7 +63,7 @@ def close_on_collect(owner: Any, target: Target, slots: Iterable[Slot]) -> weakr
     return finalizer
 
 
-def close(target: Target, slot: Slot) -> None:
+def close_slot(target: Target, slot: Slot) -> None:
     """Free the memory of a slot, and drop the data of plugins and checkpoints in it."""
     if slot.state is not None:
         target.close(Sequence([], 0, 0, Sampling(), Stop(), slot=slot))
@@ -80,12 +80,12 @@ def _drop(target: Target, slots: Iterable[Slot]) -> None:
 
 def _close_dropped() -> None:
     """Close dropped slots. Errors are logged, since no caller could handle them."""
-    enter()
+    enter_section()
     try:
         while _dropped:
             target, slot = _dropped.popleft()
             try:
-                close(target, slot)
+                close_slot(target, slot)
             except Exception:
                 log.warning("%s could not close a slot", target.info.name, exc_info=True)
     except IndexError:  # another thread took it first

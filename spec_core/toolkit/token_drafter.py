@@ -20,7 +20,7 @@ from spec_core.contract.kinds import Proposal
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft
 from spec_core.sampling import native
-from spec_core.sampling.choose import adjust, draw_token, likeliest, support
+from spec_core.sampling.choose import adjust_row, draw_token, most_likely, support
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.reference import NoiseKey, rank_ids
 from spec_core.toolkit.acceptance import AcceptanceEstimate
@@ -93,7 +93,7 @@ class TokenDrafter:
         token, chance, probs = (
             self._sample(step, draft, row, mask)
             if self.samples(draft.seq)
-            else (*likeliest(adjust(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
+            else (*most_likely(adjust_row(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
         )
         draft.ids.append(token)
         draft.confidence.append(chance if estimate is None else estimate)
@@ -185,9 +185,9 @@ class TokenDrafter:
         """
         mask = allowed_mask(seq, before)
         if not self.uses_target_noise(step, seq):
-            row = adjust(row, UNCHANGED, [], 0, mask)
-            return [(token, chance) for token, chance in likeliest(row[None], count)[0] if chance > 0]
-        row = adjust(row, seq.sampling, seq.tokens + before, seq.prompt_len, mask)
+            row = adjust_row(row, UNCHANGED, [], 0, mask)
+            return [(token, chance) for token, chance in most_likely(row[None], count)[0] if chance > 0]
+        row = adjust_row(row, seq.sampling, seq.tokens + before, seq.prompt_len, mask)
         if not math.isfinite(row.max()):
             return []
         ids, z = support(row, seq.sampling)
@@ -213,7 +213,7 @@ class TokenDrafter:
     def _probs(self, draft: PartialDraft, row: Tensor, token: int, mask: np.ndarray | None) -> Tensor:
         """[V] distribution that ``token`` was drawn from after the draft so far; a point mass if nothing was drawn."""
         seq, sampling = draft.seq, draft.seq.sampling
-        row = adjust(row, sampling, seq.tokens + draft.path, seq.prompt_len, mask)
+        row = adjust_row(row, sampling, seq.tokens + draft.path, seq.prompt_len, mask)
         if not math.isfinite(row.max()):
             return torch.eye(1, len(row), device=row.device).roll(token)[0]
         ids, z = support(row, sampling)

@@ -16,7 +16,7 @@ from spec_audit.page import report_page
 from spec_audit.record import Record
 from spec_audit.run import cost_of
 from spec_audit.verdict import Result, Section, Verdict
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.prompts import Prompt
 from spec_commands.servers.models import parse_switch
 
@@ -35,7 +35,7 @@ def cache(tmp_path, monkeypatch):
 
 def test_a_server_without_faults_is_answered_with_exit_code_0(tmp_path, capsys, cache):
     with listen(StandIn().answer) as url:
-        assert run(["audit", url, "--json", "--report", str(tmp_path / "a.html")]) == 0
+        assert run_command(["audit", url, "--json", "--report", str(tmp_path / "a.html")]) == 0
     output = capsys.readouterr()
     result = json.loads(output.out)
 
@@ -49,7 +49,7 @@ def test_a_fault_is_exit_code_1_with_requests_to_paste(tmp_path, capsys, monkeyp
     monkeypatch.setenv("TOY_KEY", "very-secret")
     page = tmp_path / "a.html"
     with listen(StandIn(logprobs_zero=1).answer) as url:
-        assert run(["audit", url, "--key-env", "TOY_KEY", "--report", str(page)]) == 1
+        assert run_command(["audit", url, "--key-env", "TOY_KEY", "--report", str(page)]) == 1
         output = capsys.readouterr()
     lines = [line.strip() for line in output.out.splitlines() if line.strip().startswith("curl")]
     bodies = [json.loads(shlex.split(line)[-1]) for line in lines]
@@ -74,7 +74,7 @@ MISUSE = {
 def test_misuse_is_exit_code_2(case, capsys):
     words, message = MISUSE[case]
 
-    assert run(["audit", *words]) == 2
+    assert run_command(["audit", *words]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -89,7 +89,7 @@ def test_misuse_is_exit_code_2(case, capsys):
 )
 def test_a_server_that_cannot_be_audited_is_exit_code_2(server, words, capsys):
     with listen(server.answer) as url:
-        assert run(["audit", url]) == 2
+        assert run_command(["audit", url]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -140,9 +140,9 @@ def test_another_server_at_the_same_address_begins_again(capsys):
 
     second.answer = lambda path, body: answer(path, {**body, "prompt": body.get("prompt", "") + "!"} if body else body)
     with listen(interrupt) as url:
-        assert run(["audit", url]) == 2
+        assert run_command(["audit", url]) == 2
         servers[0] = second
-        assert run(["audit", url]) == 0
+        assert run_command(["audit", url]) == 0
         assert "continuing" not in capsys.readouterr().err
 
 
@@ -156,17 +156,17 @@ def test_an_audit_continues_after_the_server_came_back(capsys):
         return server.answer(path, body)
 
     with listen(answer) as url:
-        assert run(["audit", url]) == 2
-        assert run(["audit", url]) == 0
+        assert run_command(["audit", url]) == 2
+        assert run_command(["audit", url]) == 0
     assert "continuing after" in capsys.readouterr().err
 
 
 def test_an_audit_whose_report_cannot_be_written_is_not_lost(tmp_path, capsys):
     server = StandIn()
     with listen(server.answer) as url:
-        assert run(["audit", url, "--report", str(tmp_path / "none" / "a.html")]) == 2
+        assert run_command(["audit", url, "--report", str(tmp_path / "none" / "a.html")]) == 2
         before = server.requests
-        assert run(["audit", url, "--report", str(tmp_path / "a.html")]) == 0
+        assert run_command(["audit", url, "--report", str(tmp_path / "a.html")]) == 0
     assert "continuing after" in capsys.readouterr().err
     assert server.requests <= before + 6
 

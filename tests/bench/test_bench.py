@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 from spec_bench import core, step
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_costs import file, steps
 from spec_kernels import native
 
@@ -24,7 +24,7 @@ def bench(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        return run(["bench", *arguments]), *capsys.readouterr()
+        return run_command(["bench", *arguments]), *capsys.readouterr()
 
     return call
 
@@ -54,7 +54,7 @@ def test_the_table_has_a_line_for_every_number_of_rows(bench):
 
 
 def test_a_target_that_says_nothing_about_its_memory_is_measured_too():
-    (cost,) = step.measure(ToyTarget(recurrent=False), [2], 4, 1, 1, Sampling())
+    (cost,) = step.measure_steps(ToyTarget(recurrent=False), [2], 4, 1, 1, Sampling())
 
     assert cost.forward > 0 and cost.bytes is None and cost.bandwidth is None
 
@@ -69,7 +69,7 @@ def test_steps_with_other_rows_than_asked_for_are_refused(monkeypatch):
     monkeypatch.setattr(steps.Filler, "draft", lambda self, step: None)
 
     with pytest.raises(UsageError, match="2 rows had 1"):
-        step.measure(ToyTarget(recurrent=False), [2], 4, 1, 1, Sampling())
+        step.measure_steps(ToyTarget(recurrent=False), [2], 4, 1, 1, Sampling())
 
 
 @pytest.mark.parametrize(("rows", "batch", "depth"), [(1, 32, 100), (40, 32, 3)], ids=["many prompts", "many rows"])
@@ -77,7 +77,7 @@ def test_sequences_of_a_batch_begin_together(rows, batch, depth):
     """None has ended, or waits, while others are still in their prompt: together they exceed the rows of a forward."""
     target = ToyTarget(recurrent=False, context=512)
 
-    (cost,) = step.measure(target, [rows], depth, batch, 1, Sampling())
+    (cost,) = step.measure_steps(target, [rows], depth, batch, 1, Sampling())
     assert cost.forward > 0
 
 
@@ -92,7 +92,7 @@ def test_drafts_of_a_method_are_timed_by_their_length_and_kept(bench, tmp_path):
     options = ("--rows", "1,3,9", "--depth", "5", "--repeats", "2", "--method", "ngram", "--out", "costs.json")
     code, out, err = bench("step", "-m", "zoo:pico", "--threads", "1", *options, "--json")
     body = json.loads(out)
-    kept = file.read(tmp_path / "costs.json")
+    kept = file.read_costs(tmp_path / "costs.json")
 
     assert code == 0 and "written: costs.json" in err
     assert {d["method"] for d in body["drafting"]} == {"ngram"} and {d["drafts"] for d in body["drafting"]} >= {1, 2}

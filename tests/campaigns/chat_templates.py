@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spec_targets.tokenizer.templates.chat import render
+from spec_targets.tokenizer.templates.chat import render_chat
 from transformers.utils.chat_template_utils import _normalize_chat_messages, render_jinja_template
 
 from spec_core import UsageError
@@ -29,7 +29,7 @@ def prompt_of_transformers(template: str, asked: dict[str, Any]) -> str | None:
 
 def prompt_of_ours(template: str, asked: dict[str, Any]) -> str | None:
     try:
-        return render(
+        return render_chat(
             template, asked["messages"], special=SPECIAL, **{k: v for k, v in asked.items() if k != "messages"}
         )
     except UsageError:

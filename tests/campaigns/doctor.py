@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from spec_doctor.diagnosis import diagnose  # noqa: E402
+from spec_doctor.diagnosis import diagnose_head  # noqa: E402
 from spec_doctor.texts import TEXTS  # noqa: E402
 
 from spec_core import load  # noqa: E402
@@ -78,7 +78,7 @@ def examine(head: Path, target: object) -> bool:
     """Print what is found of a head; returns whether a cause is named."""
     file = load(head, weights=False)
     began = process_time()
-    diagnosis = diagnose(target, file.fit_to(target), TEXTS, min(7, (file.head.block or 9) - 1), 32)
+    diagnosis = diagnose_head(target, file.fit_to(target), TEXTS, min(7, (file.head.block or 9) - 1), 32)
     accepted = ", ".join(f"{share:.2f}" for share in diagnosis.whole.conditional)
     cause = "healthy" if diagnosis.cause is None else f"{diagnosis.cause}: {diagnosis.best.name}"
     print(f"{head.name}: {cause}; accepted {accepted}; {process_time() - began:.1f} s", flush=True)

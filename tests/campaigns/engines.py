@@ -27,9 +27,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_compare.measuring.difference import Difference, difference
-from spec_compare.measuring.measure import RequestSettings, lap, observe
+from spec_compare.measuring.measure import RequestSettings, lap, observe_run
 from spec_compare.records.record import Record
 from spec_zoo import HERE, path
 
@@ -139,10 +139,10 @@ def measure(model: str, engine: str, temperature: float, args: argparse.Namespac
 
 def prompts_of(model: str, limit: int) -> list[Prompt]:
     """``limit`` prompts, spread over the families of a file; SmolLM2 has 40 chats, and texts for the rest."""
-    texts = read(HERE / "prompts-200.jsonl")
+    texts = read_prompt_file(HERE / "prompts-200.jsonl")
     if model != "zoo:smollm2":
         return evenly(texts, limit)
-    chats = read(HERE / "prompts-chat.jsonl")[:limit]
+    chats = read_prompt_file(HERE / "prompts-chat.jsonl")[:limit]
     renamed = [attrs.evolve(p, id=f"text-{p.id}") for p in evenly(texts, limit - len(chats))]
     return [*chats, *renamed]
 
@@ -164,7 +164,7 @@ class Case:
     def run(self, name: str) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of a method by prompt, one after the other; tokens per CPU second and per step."""
         method = METHODS[self.model].get(name)
-        run, watch = observe(Run(self.target, [] if method is None else [method], **SETTINGS))
+        run, watch = observe_run(Run(self.target, [] if method is None else [method], **SETTINGS))
         began = process_time()
         laps = [lap(name, run, watch, [prompt], self.terms, 0) for prompt in self.prompts]
         seconds = process_time() - began

@@ -25,7 +25,7 @@ from spec_core.lazy import call_before_torch  # noqa: E402
 call_before_torch()
 
 import torch  # noqa: E402
-from spec_zoo.texts.data import split  # noqa: E402
+from spec_zoo.texts.data import split_files  # noqa: E402
 from spec_zoo.texts.tokens import stream, train_tokenizer  # noqa: E402
 
 from spec_core import Request, Run, Sampling, Target, load  # noqa: E402
@@ -64,7 +64,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
-    known, held = split()
+    known, held = split_files()
     model = args.out / "model"
     if not (model / "config.json").exists():
         train(args.family, known, args.model_minutes, model)

@@ -199,12 +199,12 @@ def evaluate_filler() -> None:
 
 
 def prompts(args: Any) -> list[Any]:
-    from spec_commands.prompts import read
-    from spec_compare.measuring.prompt_source import choose
+    from spec_commands.prompts import read_prompt_file
+    from spec_compare.measuring.prompt_source import choose_prompts
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return choose(read(HERE / file), file, limit=args.limit)
+    return choose_prompts(read_prompt_file(HERE / file), file, limit=args.limit)
 
 
 class Report:

@@ -24,7 +24,7 @@ from spec_core.lazy import call_before_torch  # noqa: E402
 
 call_before_torch()
 
-from spec_compare.records.reading import read  # noqa: E402
+from spec_compare.records.reading import read_results  # noqa: E402
 
 from tests.compare.test_continue import COMMAND, TOML  # noqa: E402
 from tests.support import kills  # noqa: E402
@@ -55,7 +55,7 @@ def main() -> int:
         )
         (folder / "out").rename(folder / "whole")
         lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE, STRIDE)
-        whole, continued = read(folder / "whole"), read(folder / "out")
+        whole, continued = read_results(folder / "whole"), read_results(folder / "out")
         report = {
             "laps": continued.header.laps,
             "lines_after_each_kill": lines,

@@ -15,10 +15,10 @@ from time import perf_counter
 
 import attrs
 import torch
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_compare.measuring.difference import difference
-from spec_compare.measuring.measure import Contender, Record, RequestSettings, batches, lap, observe
-from spec_compare.measuring.prompt_source import choose
+from spec_compare.measuring.measure import Contender, Record, RequestSettings, batches, lap, observe_run
+from spec_compare.measuring.prompt_source import choose_prompts
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load
@@ -30,7 +30,7 @@ LONG = 64
 def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: RequestSettings) -> Iterator[Record]:
     """One record per prompt, ``terms.batch`` of them at a time in one run."""
     contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, max_sequences=terms.batch))
-    run, watch = observe(contender.make())
+    run, watch = observe_run(contender.make())
     for group in batches(prompts, terms.batch):
         yield from lap(contender.name, run, watch, group, terms, 0).records
 
@@ -45,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     target = load(args.model)
-    prompts = choose(read(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
+    prompts = choose_prompts(read_prompt_file(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
     text = {p.id: p.given for p in prompts}
     terms = RequestSettings(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()

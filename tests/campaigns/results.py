@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.records.reading import LAPS
 
 from tests.support.changed_results import change_lines, faults, write
@@ -36,7 +36,7 @@ def main() -> int:
     rng, counts, examples = random.Random(options.seed), Counter[str](), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        assert run(COMMAND.split()) == 0
+        assert run_command(COMMAND.split()) == 0
         lines = [json.loads(line) for line in Path("whole", LAPS).read_text("utf-8").splitlines()]
         for _ in range(options.trials):
             new, changes = change_lines(lines, rng)

@@ -128,12 +128,12 @@ def wrong(name: str, rose: dict[str, float], control: str) -> Iterator[str]:
 
 
 def prompts(limit: int) -> list[str]:
-    from spec_commands.prompts import read
-    from spec_compare.measuring.prompt_source import choose
+    from spec_commands.prompts import read_prompt_file
+    from spec_compare.measuring.prompt_source import choose_prompts
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return [p.given for p in choose(read(HERE / file), file, limit=limit)]
+    return [p.given for p in choose_prompts(read_prompt_file(HERE / file), file, limit=limit)]
 
 
 def answer(url: str, prompt: Any, switches: dict[str, Any], n: int) -> str:

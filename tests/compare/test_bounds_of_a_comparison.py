@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 from spec_commands.prompts import Prompt
-from spec_compare.figures.bounds import drafting, weighted_median
+from spec_compare.figures.bounds import drafting_curve, weighted_median
 from spec_compare.figures.summary import rows
 from spec_compare.measuring import calibration, measure
 from spec_compare.measuring.calibration import Calibration
@@ -81,7 +81,7 @@ def clock(monkeypatch):
     clock = Simulated()
     for module in (run, guard, steps, calibration):
         monkeypatch.setattr(module, "perf_counter", clock)
-    monkeypatch.setattr(measure, "now", lambda: measure.Clock(clock.time, clock.time))
+    monkeypatch.setattr(measure, "clock_now", lambda: measure.Clock(clock.time, clock.time))
     return clock
 
 
@@ -96,10 +96,10 @@ def measure_drafter(clock: Simulated, cost: str, right: str, length: int, each: 
         Contender("plain", lambda: Run(target, reuse=False), setup),
         Contender("drafter", lambda: Run(target, [("drafter", drafter())], draft_max=LONGEST, reuse=False), setup),
     ]
-    costs = calibration.of({"plain": setup}, {"plain": LONGEST + 1})
+    costs = calibration.planned_calibration({"plain": setup}, {"plain": LONGEST + 1})
     costs.begin()
     target.seconds, each = lambda n: slower * COSTS[cost](n), slower * each
-    laps = list(measure.measure(contenders, 1))
+    laps = list(measure.measure_laps(contenders, 1))
     curves = costs.costs()["plain"].curves(1)
     return next(
         r for r in rows(laps, {}, dict.fromkeys(("plain", "drafter"), (curves, LONGEST))) if r.contender == "drafter"
@@ -159,17 +159,17 @@ def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
     laps = [attrs.evolve(plain_lap, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
     laps.append(attrs.evolve(plain_lap, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
 
-    assert drafting(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
-    assert drafting(laps, 0.5)(4) == pytest.approx(0.06)
+    assert drafting_curve(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
+    assert drafting_curve(laps, 0.5)(4) == pytest.approx(0.06)
     assert weighted_median([(1.0, 1), (2.0, 1), (9.0, 3)]) == 9.0
 
 
 def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):
     target = TimedTarget(clock, COSTS["linear"])
     setup = Baseline("plain", target, TERMS, PROMPTS)
-    costs = calibration.of({"plain": setup}, {"plain": 5})
+    costs = calibration.planned_calibration({"plain": setup}, {"plain": 5})
     costs.begin()
-    laps = list(measure.measure([Contender("plain", lambda: Run(target, reuse=False), setup)], 1))
+    laps = list(measure.measure_laps([Contender("plain", lambda: Run(target, reuse=False), setup)], 1))
     row = rows(laps, {}, {"plain": (costs.costs()["plain"].curves(1), 4)})[0]
 
     assert row.hardware_bound == pytest.approx(5 / COSTS["linear"](5))
@@ -179,7 +179,7 @@ def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):
 def test_turns_between_laps_take_a_share_of_their_time(clock):
     """Laps of 18 seconds allow a turn of 18 seconds after every tenth lap on average, and one long lap allows two."""
     target = TimedTarget(clock, COSTS["flat"])
-    costs = calibration.of({"plain": Baseline("plain", target, TERMS, PROMPTS)}, {"plain": 3})
+    costs = calibration.planned_calibration({"plain": Baseline("plain", target, TERMS, PROMPTS)}, {"plain": 3})
     costs.begin()
     (rounds, _) = costs.measured["plain"]
     count = lambda: len(rounds.timings[1]) - calibration.FIRST
@@ -198,7 +198,7 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     """A rate of 500/s at two tokens per step is 4 ms a step; three quarters of it are the forward."""
     from types import SimpleNamespace
 
-    from spec_compare.figures.table import rest
+    from spec_compare.figures.table import rest_of_step
 
     plain = SimpleNamespace(
         contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}
@@ -208,8 +208,8 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     )
     rows, baselines = [plain, tally], {"m": "plain", "plain": "plain"}
 
-    assert rest(tally, rows, baselines) == (
+    assert rest_of_step(tally, rows, baselines) == (
         "m: a step takes 4.000 ms (verify 3.000, host 1.000); a plain step 1.000 ms (verify 0.999)"
     )
     tally.roof_fraction = 0.9
-    assert rest(tally, rows, baselines) == "" == rest(plain, rows, baselines)
+    assert rest_of_step(tally, rows, baselines) == "" == rest_of_step(plain, rows, baselines)

@@ -12,7 +12,7 @@ import tracemalloc
 import zipfile
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.exports import tables
 from spec_compare.exports.bundle import MANIFEST, entry, zip_files
 from spec_compare.records import reading
@@ -29,8 +29,8 @@ def comparison_folder(tmp_path_factory):
     bundle = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, bundle)
-        assert run(words("--method", "repeat", "--out", "out")) == 0
-        assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
+        assert run_command(words("--method", "repeat", "--out", "out")) == 0
+        assert run_command(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
     return bundle
 
 
@@ -48,7 +48,7 @@ def files(path) -> dict[str, bytes]:
 
 def refusal_of(path, capsys) -> str:
     """The message with which the bundle is refused."""
-    code = run(["compare", "check", str(path)])
+    code = run_command(["compare", "check", str(path)])
     out, err = capsys.readouterr()
 
     assert code == 2, err
@@ -64,9 +64,9 @@ def rebuild(path, change) -> None:
 
 
 def test_a_bundle_gives_the_table_again(bundle, folder, capsys):  # noqa: F811
-    assert run(["compare", "show", "out"]) == 0
+    assert run_command(["compare", "show", "out"]) == 0
     shown = capsys.readouterr().out
-    assert run(["compare", "check", "b.zip"]) == 0
+    assert run_command(["compare", "check", "b.zip"]) == 0
     checked = capsys.readouterr()
 
     assert checked.out.startswith(shown)
@@ -84,14 +84,14 @@ def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(bundle, fol
 
 
 def test_equal_results_make_equal_bundles(bundle, folder):  # noqa: F811
-    run(["compare", "bundle", "out", "again.zip", "--no-report"])
+    run_command(["compare", "bundle", "out", "again.zip", "--no-report"])
 
     assert (folder / "again.zip").read_bytes() == bundle.read_bytes()
 
 
 def test_a_bundle_has_the_report_if_it_can_be_made(bundle):
     pytest.importorskip("matplotlib")
-    assert run(["compare", "bundle", "out", "full.zip"]) == 0
+    assert run_command(["compare", "bundle", "out", "full.zip"]) == 0
 
     assert files("full.zip")["report.html"].startswith(b"<!doctype html>")
 
@@ -112,7 +112,7 @@ def test_a_bundle_with_one_other_byte_is_refused(bundle, capsys):
         altered = bytearray(data)
         altered[at] ^= 1 << rng.randrange(8)
         bundle.write_bytes(bytes(altered))
-        code = run(["compare", "check", "b.zip"])
+        code = run_command(["compare", "check", "b.zip"])
         output = capsys.readouterr()
         assert code in (0, 2) and "Traceback" not in output.err
         refusals += code == 2
@@ -246,7 +246,7 @@ def test_an_unfinished_comparison_is_not_bundled(bundle, folder, capsys):  # noq
     lines = (folder / "out" / LAPS).read_bytes().splitlines(keepends=True)
     (folder / "out" / LAPS).write_bytes(b"".join(lines[:-1]))
 
-    assert run(["compare", "bundle", "out", "c.zip", "--no-report"]) == 2
+    assert run_command(["compare", "bundle", "out", "c.zip", "--no-report"]) == 2
     assert "out has 5 of 6 laps" in capsys.readouterr().err
     assert not (folder / "c.zip").exists()
 
@@ -312,7 +312,7 @@ def test_a_line_of_many_values_is_refused_before_it_is_read(tmp_path, line):
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match="line 1: more than"):
-            reading.read(tmp_path)
+            reading.read_results(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
@@ -323,7 +323,7 @@ def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
     (tmp_path / LAPS).write_bytes(b"a" * (1 << 20))
 
     with pytest.raises(UsageError, match="line 1: has more than"):
-        reading.read(tmp_path)
+        reading.read_results(tmp_path)
 
 
 # cells of a table

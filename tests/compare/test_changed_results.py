@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from spec_cli.main import run
-from spec_commands.printing import COMMANDS, json_safe, printable
+from spec_cli.main import run_command
+from spec_commands.printing import COMMANDS, escape_controls, json_safe
 from spec_compare.records.reading import LAPS
 
 from tests.support.changed_results import READERS, change_lines, faults, write
@@ -30,7 +30,7 @@ def comparison_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         settle(patch, folder)
         (folder / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
-        assert run(COMMAND.split()) == 0
+        assert run_command(COMMAND.split()) == 0
     return folder
 
 
@@ -114,7 +114,7 @@ def test_characters_that_command_a_terminal_are_shown(lines, capsys):
     capsys.readouterr()
 
     assert faults(Path("changed"), Path("whole")) == []
-    assert run(["compare", "show", "changed"]) == 0
+    assert run_command(["compare", "show", "changed"]) == 0
     output = capsys.readouterr().out
     assert "\\x1b]0;owned\\x07\\x9b31m\\u202e" in output and not COMMANDS.search(output)
 
@@ -123,7 +123,7 @@ def test_escapes_stand_for_the_same_value():
     text = "".join(map(chr, [*range(0x200), 0x202E, 0x2028, 0x1F600]))
 
     assert json.loads(json_safe(json.dumps({"a": text}, ensure_ascii=False))) == {"a": text}
-    assert not COMMANDS.search(printable(text)) and printable("tab\t, line\n") == "tab\t, line\n"
+    assert not COMMANDS.search(escape_controls(text)) and escape_controls("tab\t, line\n") == "tab\t, line\n"
 
 
 def test_every_command_that_reads_results_is_among_those_tried():

@@ -9,7 +9,7 @@ import json
 from itertools import count
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands import machine
 from spec_compare.measuring import calibration, measure
 
@@ -43,7 +43,7 @@ def compare(folder, capsys):
     """Run the command on the toy target; returns exit code, standard output and error."""
 
     def call(*arguments: str, model: str = "toy:dense") -> tuple[int, str, str]:
-        return run(words(*arguments, model=model)), *capsys.readouterr()
+        return run_command(words(*arguments, model=model)), *capsys.readouterr()
 
     return call
 
@@ -269,7 +269,7 @@ def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare,
     moments = (machine.Moment(t, 0.0, 4, 350.0 * t, 2.0) for t in count())
     monkeypatch.setattr(machine, "moment", lambda: next(moments))
     ticks = count()
-    monkeypatch.setattr(measure, "now", lambda: measure.Clock(next(ticks), 0.0))
+    monkeypatch.setattr(measure, "clock_now", lambda: measure.Clock(next(ticks), 0.0))
     body = json.loads(compare("--method", "repeat", "--json")[1])
     load = body["load"]
 
@@ -284,7 +284,7 @@ def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare,
 def test_processor_time_stands_beside_wall_time(compare, folder, monkeypatch):
     """For a process whose clock shows that it had a processor half of the time."""
     wall = iter(range(10**6))
-    monkeypatch.setattr(measure, "now", lambda: measure.Clock(float(t := next(wall)), t / 2))
+    monkeypatch.setattr(measure, "clock_now", lambda: measure.Clock(float(t := next(wall)), t / 2))
     row = summary(compare("--method", "repeat", "--out", "out", "--json"))["repeat", "all"]
 
     assert all(r["cpu_seconds"] == r["decode_seconds"] / 2 > 0 for r in results(folder))
@@ -401,7 +401,7 @@ def test_limit_is_per_family(compare):
 
 def test_a_model_of_the_zoo_brings_its_prompts_and_its_draft_model(folder, capsys):
     methods = ["--method", "ngram", "--method", "draft-model", "--method", "ngram+draft-model"]
-    code = run(["compare", "-m", "zoo:pico", *methods, "-n", "8", "--limit", "1", "--threads", "1", "--json"])
+    code = run_command(["compare", "-m", "zoo:pico", *methods, "-n", "8", "--limit", "1", "--threads", "1", "--json"])
     body = json.loads(capsys.readouterr().out)
 
     assert code == 0
@@ -418,8 +418,8 @@ def test_a_chat_is_compared_in_the_format_of_its_model(folder):
     (folder / "texts.jsonl").write_text(json.dumps({"id": "text", "prompt": "hi"}))
     model = ["compare", "-m", "zoo:pico", "--method", "ngram", "-n", "4", "--threads", "1"]
 
-    assert run([*model, "--prompts", "prompts.jsonl", "--out", "out"]) == 0
-    assert run([*model, "--prompts", "texts.jsonl", "--chat", "--out", "chat"]) == 0
+    assert run_command([*model, "--prompts", "prompts.jsonl", "--out", "out"]) == 0
+    assert run_command([*model, "--prompts", "texts.jsonl", "--chat", "--out", "chat"]) == 0
     prompt_tokens = {r["prompt"]: r["prompt_tokens"] for out in ("out", "chat") for r in results(folder, out)}
     words = load("zoo:pico").tokenizer
     length = len(words.encode_chat([hi]))

@@ -7,13 +7,13 @@ import pytest
 from spec_commands.machine import Load
 from spec_commands.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER, TimingWarning
 from spec_compare.figures.summary import rows
-from spec_compare.figures.table import show
+from spec_compare.figures.table import show_rows
 from spec_compare.figures.timing_warnings import (
     NO_INTERVAL,
     beyond_costs,
     fold_warnings,
     found_in,
-    scatter,
+    scatter_warnings,
     slowdowns,
     warn_about_bounds,
 )
@@ -55,7 +55,7 @@ def test_laps_that_scatter_over_repeats_are_doubted():
     slow = [lap(seconds, repeat=i) for i, seconds in enumerate((1.0, 2.1, 1.0))]
 
     assert kinds_and_names([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
-    assert "fast: 1 of 3 laps took up to 2.1 times as long" in scatter(slow, "cpu")[0].text
+    assert "fast: 1 of 3 laps took up to 2.1 times as long" in scatter_warnings(slow, "cpu")[0].text
 
 
 def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
@@ -88,12 +88,12 @@ def test_one_disturbed_lap_of_many_is_left_to_the_median(slow, doubted):
     """A tenth of disturbed laps gives no warning, more do."""
     ten = [lap(2.0 if i < slow else 1.0, repeat=i) for i in range(10)]
 
-    assert DISTURBED == 0.1 and bool(scatter(ten, "cpu")) == doubted
+    assert DISTURBED == 0.1 and bool(scatter_warnings(ten, "cpu")) == doubted
 
 
 def test_a_lap_within_the_limit_is_not_disturbed():
-    assert scatter([lap(1.0), lap(SCATTER * 0.99, repeat=1)], "cpu") == []
-    assert scatter([lap(1.0), lap(SCATTER * 1.01, repeat=1)], "cpu") != []
+    assert scatter_warnings([lap(1.0), lap(SCATTER * 0.99, repeat=1)], "cpu") == []
+    assert scatter_warnings([lap(1.0), lap(SCATTER * 1.01, repeat=1)], "cpu") != []
 
 
 def test_a_lap_without_a_measured_time_is_not_doubted():
@@ -151,7 +151,7 @@ def test_a_busy_machine_is_doubted(load, doubted):
 def test_warnings_stand_below_the_table(capsys):
     laps = many({"a": 6.74, "b": 5.30})
     table_rows = rows(laps, {})
-    show(table_rows, [], found_in(laps, table_rows, QUIET, "cpu"))
+    show_rows(table_rows, [], found_in(laps, table_rows, QUIET, "cpu"))
 
     assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")
 
@@ -174,7 +174,7 @@ def test_wide_names_every_warning_and_every_bound(capsys):
     warnings = [TimingWarning("scatter", f"m{i}", f"m{i}: slow") for i in range(9)]
     shown = {}
     for wide in (False, True):
-        show(table_rows, [], warnings, wide=wide)
+        show_rows(table_rows, [], warnings, wide=wide)
         shown[wide] = capsys.readouterr().out
 
     assert shown[True].count("warning:") == 9 and shown[True].count("of what its acceptance allows") == 9

@@ -12,7 +12,7 @@ from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from tests.support.pages import blocks
 
@@ -37,7 +37,7 @@ def call_command(line: str, folder: Path) -> str:
     words, _, file = line.partition(" > ")
     printed = io.StringIO()
     with chdir(folder), redirect_stdout(printed):
-        assert run(shlex.split(words)) == 0
+        assert run_command(shlex.split(words)) == 0
     if file:
         (folder / file).write_text(printed.getvalue())
     return ""

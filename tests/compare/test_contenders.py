@@ -6,10 +6,10 @@ import json
 import os
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.figures.titles import places
 from spec_compare.measuring.entries import swept_all
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 
 from tests.support.toy_plugins import install
 
@@ -31,9 +31,9 @@ def compare(monkeypatch, tmp_path, capsys):
         (tmp_path / "c.toml").write_text(toml)
         more = ["--contenders", "c.toml"] if toml else []
         command = ["compare", "-m", model, "--prompts", "p.jsonl", "-n", str(N), "--no-bounds", "--out", "out", *more]
-        code = run([*command, *arguments])
+        code = run_command([*command, *arguments])
         output = capsys.readouterr()
-        by_name = {c.name: c for c in read(tmp_path / "out").header.contenders} if code != 2 else {}
+        by_name = {c.name: c for c in read_results(tmp_path / "out").header.contenders} if code != 2 else {}
         return code, by_name, output.err
 
     return call
@@ -58,7 +58,7 @@ def test_sweeps_are_combined_and_a_core_setting_concerns_all(compare):
 
 def test_every_temperature_has_a_plain_decoding_of_its_own(compare, tmp_path):
     code, by_name, _ = compare("--method", "repeat", "--sweep", "temperature=0,0.9")
-    records = [r for lap in read(tmp_path / "out").laps for r in lap.records]
+    records = [r for lap in read_results(tmp_path / "out").laps for r in lap.records]
     texts = {(r.contender, r.prompt): r.tokens for r in records}
 
     assert code == 0
@@ -74,7 +74,7 @@ def test_every_temperature_has_a_plain_decoding_of_its_own(compare, tmp_path):
 
 def test_seeds_are_swept_too(compare, tmp_path):
     _, by_name, _ = compare("--method", "repeat", "--temperature", "0.9", "--sweep", "seed=1,2")
-    seeds = {(r.contender, r.prompt): r.seed for lap in read(tmp_path / "out").laps for r in lap.records}
+    seeds = {(r.contender, r.prompt): r.seed for lap in read_results(tmp_path / "out").laps for r in lap.records}
 
     assert list(by_name) == ["plain seed=1", "plain seed=2", "repeat seed=1", "repeat seed=2"]
     assert seeds["plain seed=1", "a"] == seeds["repeat seed=1", "a"] != seeds["repeat seed=2", "a"]
@@ -130,7 +130,7 @@ def test_a_contender_may_have_a_model_of_its_own(compare, tmp_path):
     """Loaded beside the command's, with a plain decoding of its own: a text is compared with that of its model."""
     toml = '[[contender]]\nmethods = ["repeat"]\n[[contender]]\nmethods = ["repeat"]\nmodel = "toy:hybrid"\n'
     code, by_name, _ = compare(toml=toml)
-    header = read(tmp_path / "out").header
+    header = read_results(tmp_path / "out").header
 
     assert code == 0
     assert [t.model for t in header.targets] == ["toy:dense", "toy:hybrid"]
@@ -146,7 +146,7 @@ def test_quantisations_of_a_model_are_contenders(tmp_path, capsys):
     toml = '[[contender]]\nmethods = ["ngram"]\n[[contender]]\nmethods = ["ngram"]\nkernels = "reference"\n'
     (tmp_path / "c.toml").write_text(toml)
     command = ["compare", "-m", "zoo:pico", "--contenders", str(tmp_path / "c.toml"), "--threads", "1", "-n", "3"]
-    code = run([*command, "--limit", "1", "--family", "edit", "--no-bounds", "--json"])
+    code = run_command([*command, "--limit", "1", "--family", "edit", "--no-bounds", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
 
     assert code == 0
@@ -245,7 +245,7 @@ def test_a_sweep_that_is_wrong_is_one_message(compare, sweep, message):
 
 def test_a_contender_runs_on_every_target_beside_plain_decoding_there(compare, tmp_path):
     code, by_name, _ = compare("--method", "repeat", "--method", "mute", "--target", "toy:hybrid")
-    laps = list(read(tmp_path / "out").laps)
+    laps = list(read_results(tmp_path / "out").laps)
 
     assert code == 0
     assert set(by_name) == {f"{name}{on}" for name in ("plain", "repeat", "mute") for on in ("", " model=toy:hybrid")}

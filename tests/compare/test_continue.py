@@ -8,10 +8,10 @@ import resource
 import shutil
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.measuring import measure
-from spec_compare.measuring.measure import schedule
-from spec_compare.records.reading import LAPS, read
+from spec_compare.measuring.measure import schedule_laps
+from spec_compare.records.reading import LAPS, read_results
 
 from tests.support.kills import counts, killed_and_continued, texts
 from tests.support.toy_plugins import settle
@@ -41,7 +41,7 @@ def comparison_folder(tmp_path_factory):
         settle(patch, folder)
         (folder / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
         (folder / "c.toml").write_text(TOML)
-        assert run(COMMAND) == 0
+        assert run_command(COMMAND) == 0
     (folder / "out").rename(folder / "whole")
     return folder
 
@@ -54,7 +54,7 @@ def folder(comparison_folder, monkeypatch, tmp_path):
 
 
 def assert_undisturbed(folder) -> None:
-    whole, continued = read(folder / "whole"), read(folder / "out")
+    whole, continued = read_results(folder / "whole"), read_results(folder / "out")
 
     assert [lap.number for lap in continued.laps] == list(range(continued.header.laps)), "each lap once, in order"
     assert texts(continued) == texts(whole)
@@ -68,7 +68,7 @@ def test_a_comparison_killed_at_random_moments_gives_the_same_tables(folder, kil
 
     assert_undisturbed(folder)
     assert len(lines) == kills and lines[0] > 1 and lines == sorted(set(lines)) and lines[-1] < 33
-    assert len(read(folder / "out").sessions) == kills
+    assert len(read_results(folder / "out").sessions) == kills
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.77, 0.999])
@@ -79,13 +79,13 @@ def test_a_file_cut_at_any_byte_is_continued(folder, share):
     whole = (folder / "whole" / LAPS).read_bytes()
     (folder / "out" / LAPS).write_bytes(whole[: int(len(whole) * share)])
 
-    assert run(COMMAND) == 0
+    assert run_command(COMMAND) == 0
     assert_undisturbed(folder)
 
 
 def test_laps_of_several_prompts_are_continued_as_a_whole(folder, capsys):
     command = [*COMMAND, "--batch", "2"]
-    assert run(command) == 0
+    assert run_command(command) == 0
     shutil.rmtree(folder / "whole")
     (folder / "out").rename(folder / "whole")
     shutil.copytree(folder / "whole", folder / "out")
@@ -93,7 +93,7 @@ def test_laps_of_several_prompts_are_continued_as_a_whole(folder, capsys):
     (folder / "out" / LAPS).write_bytes(b"".join(lines[:8]))  # the fourth lap has one of two records
     capsys.readouterr()
 
-    assert run(command) == 0
+    assert run_command(command) == 0
     assert "3 of 16 laps are recorded" in capsys.readouterr().err
     assert_undisturbed(folder)
 
@@ -105,9 +105,9 @@ def test_finished_laps_are_not_measured_again_without_need(folder, monkeypatch):
     (folder / "out" / LAPS).write_bytes(b"".join(lines[: 1 + 26]))
     ran, real = [], measure.lap_of
     monkeypatch.setattr(measure, "lap_of", lambda *given: (ran.append(given[-1]), real(*given))[1])
-    assert run(COMMAND) == 0
+    assert run_command(COMMAND) == 0
 
-    slots = schedule(["plain", "suffix", "recycling", "repeat rule=rejection"], 4, 2)
+    slots = schedule_laps(["plain", "suffix", "recycling", "repeat rule=rejection"], 4, 2)
     left = {slot.contender for slot in slots[26:]}
     assert ran == [
         s for s in slots if s.repeat == 1 and s.contender in left and (s.number >= 26 or s.contender != "plain")
@@ -121,7 +121,7 @@ def test_a_finished_comparison_runs_nothing_and_shows_its_table(folder, monkeypa
     monkeypatch.setattr(measure, "lap_of", lambda *given: pytest.fail("a lap ran"))
     capsys.readouterr()
 
-    assert run(COMMAND) == 0
+    assert run_command(COMMAND) == 0
     assert "recycling" in capsys.readouterr().out
     assert (folder / "out" / LAPS).read_bytes() == before
     assert_undisturbed(folder)
@@ -132,7 +132,7 @@ def test_an_interrupted_comparison_shows_what_all_contenders_finished(folder, ca
     (folder / "whole" / LAPS).write_bytes(b"".join(lines[: 1 + 6]))
     capsys.readouterr()
 
-    assert run(["compare", "show", "whole", "--json"]) == 0
+    assert run_command(["compare", "show", "whole", "--json"]) == 0
     output = capsys.readouterr()
     assert {row["prompts"] for row in json.loads(output.out)["rows"]} == {1}
     assert "whole: 6 of 32 laps are finished" in output.err
@@ -143,7 +143,7 @@ def test_another_set_of_contenders_is_refused_by_their_names(folder, capsys):
     (folder / "c.toml").write_text(TOML.replace("recycling", "ngram"))
     capsys.readouterr()
 
-    assert run(COMMAND) == 2
+    assert run_command(COMMAND) == 2
     err = capsys.readouterr().err
     assert "contender 'ngram' is new" in err and "contender 'recycling' is missing" in err
     assert "recycling: " not in err and "ngram: " not in err
@@ -153,7 +153,7 @@ def test_nothing_to_show_is_a_message(folder, capsys):
     lines = (folder / "whole" / LAPS).read_bytes().splitlines(keepends=True)
     (folder / "whole" / LAPS).write_bytes(lines[0])
 
-    assert run(["compare", "show", "whole"]) == 2
+    assert run_command(["compare", "show", "whole"]) == 2
     assert "no prompt that every contender finished" in capsys.readouterr().err
 
 
@@ -163,16 +163,16 @@ def test_a_full_disk_ends_with_a_message_and_keeps_finished_laps(folder, capsys)
     size = (folder / "whole" / LAPS).stat().st_size // 2
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
-        code = run(COMMAND)
+        code = run_command(COMMAND)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     err = capsys.readouterr().err
-    kept = len(read(folder / "out").laps)
+    kept = len(read_results(folder / "out").laps)
 
     assert code == 2
     assert "out cannot be written: File too large" in err and "Traceback" not in err
     assert 0 < kept < 32 and (folder / "out" / LAPS).stat().st_size == size
-    assert run(COMMAND) == 0
+    assert run_command(COMMAND) == 0
     assert f"{kept} of 32 laps are recorded" in capsys.readouterr().err
     assert_undisturbed(folder)
 
@@ -193,7 +193,7 @@ def test_other_files_of_that_name_are_not_touched(folder, capsys, name):
     (folder / "out").mkdir()
     (folder / "out" / LAPS).write_bytes(content)
 
-    assert run(COMMAND) == 2
+    assert run_command(COMMAND) == 2
     assert message in capsys.readouterr().err
     assert (folder / "out" / LAPS).read_bytes() == content
 
@@ -202,7 +202,7 @@ def test_a_summary_without_results_is_not_touched(folder, capsys):
     (folder / "out").mkdir()
     (folder / "out" / "summary.json").write_text("{}")
 
-    assert run(COMMAND) == 2
+    assert run_command(COMMAND) == 2
     assert "out has summary.json without results.jsonl" in capsys.readouterr().err
 
 
@@ -217,8 +217,8 @@ def test_a_continued_comparison_has_the_date_of_its_beginning_and_of_every_conti
     (folder / "out" / LAPS).write_bytes(json.dumps(header).encode() + b"\n" + b"".join(lines[1:9]))
     outcomes, real = [], comparison.run_experiment
     monkeypatch.setattr(comparison, "run_experiment", lambda *a, **k: outcomes.append(real(*a, **k)) or outcomes[-1])
-    assert run(COMMAND) == 0
+    assert run_command(COMMAND) == 0
     (result,) = outcomes
 
-    assert result.header.date == read(folder / "out").header.date == "2031-02-03T04:05:06+00:00"
-    assert result.sessions == read(folder / "out").sessions and len(result.sessions) == 1
+    assert result.header.date == read_results(folder / "out").header.date == "2031-02-03T04:05:06+00:00"
+    assert result.sessions == read_results(folder / "out").sessions and len(result.sessions) == 1

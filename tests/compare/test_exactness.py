@@ -9,7 +9,7 @@ import pytest
 from spec_commands.prompts import Prompt
 from spec_compare.figures.table import describe_difference
 from spec_compare.measuring import difference, exactness, measure
-from spec_compare.measuring.exactness import explain, rows_at, starts, statement
+from spec_compare.measuring.exactness import explain_differences, rows_at, statement, step_starts
 from spec_compare.measuring.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Steps
@@ -45,9 +45,9 @@ def differences(target, *methods):
         Contender("plain", lambda: Run(target, reuse=False), setup),
         Contender("other", lambda: Run(target, [("repeat", Repeat()), *methods], reuse=False), setup),
     ]
-    laps = list(measure.measure(contenders, 1))
+    laps = list(measure.measure_laps(contenders, 1))
     differing = difference.differences(laps, [], {"plain": setup})
-    return explain(differing, laps, {"plain": setup}), laps
+    return explain_differences(differing, laps, {"plain": setup}), laps
 
 
 def test_a_difference_of_numerics_flips_in_plain_decoding_of_the_same_shape():
@@ -70,7 +70,7 @@ def test_a_difference_that_the_shape_does_not_explain_is_a_fault():
 
 
 def test_without_the_flag_nothing_is_replayed(compare, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(exactness, "explain", lambda *_: pytest.fail("replayed"))
+    monkeypatch.setattr(exactness, "explain_differences", lambda *_: pytest.fail("replayed"))
     code, out, _ = compare("--method", "liar", "--json")
     (first, *_) = json.loads(out)["differences"]
 
@@ -110,5 +110,5 @@ def test_rows_are_those_of_the_step_that_chose_the_token():
     steps = Steps([2, 0, 3], [2, 0, 3], [2, 0, 1], [3, 1, 2], [0.0] * 3, [2, 0, 2])
     record = attrs.evolve(laps[0].records[0], steps=steps)
 
-    assert starts(record) == [(1, 2), (4, 0), (5, 3)]
+    assert step_starts(record) == [(1, 2), (4, 0), (5, 3)]
     assert [rows_at(record, i) for i in (0, 1, 3, 4, 5, 6)] == [3, 3, 3, 1, 4, 4]

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra report")
 
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.exports.figure_files import COLOURS, NAME_MAX, WIDTH, handle_of, write_figures
 from spec_compare.figures import outcome
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_compare.report import svg
 from spec_compare.report.looks import Key
 
@@ -25,13 +25,13 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
-        assert run(words("--method", "repeat", "--method", "mute", "--out", "out")) == 0
+        assert run_command(words("--method", "repeat", "--method", "mute", "--out", "out")) == 0
     return folder
 
 
 @pytest.fixture
 def result(folder):
-    return attrs.evolve(outcome.recompute(read(folder / "out")), warnings=[])
+    return attrs.evolve(outcome.recompute_outcome(read_results(folder / "out")), warnings=[])
 
 
 def test_every_drawing_is_written_in_each_format(result, tmp_path):
@@ -70,5 +70,5 @@ def test_names_of_a_legend_fit_and_command_nothing():
 def test_the_command_refuses_an_unknown_format(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
 
-    assert run(["compare", "export", "out", "--figures", "f", "--format", "svg,png"]) == 2
+    assert run_command(["compare", "export", "out", "--figures", "f", "--format", "svg,png"]) == 2
     assert "--format 'png' is not known" in capsys.readouterr().err and not (folder / "f").exists()

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from spec_compare.inputs.golden import GoldenCurve, read
+from spec_compare.inputs.golden import GoldenCurve, read_golden
 
 from spec_core.errors import UsageError
 from tests.compare.test_compare import compare, folder, results, words  # noqa: F401
@@ -34,9 +34,9 @@ def golden(tmp_path):
 
 
 def test_a_file_has_a_length_per_thinking_mode_and_draft_length(golden):
-    assert read(golden(), "on") == GoldenCurve("some-model", {1: 1.4, 3: 2.52})
-    assert list(read(golden(), "on").lengths) == [1, 3], "by draft length"
-    assert read(golden(), "off") == GoldenCurve("some-model", {2: 3.0})
+    assert read_golden(golden(), "on") == GoldenCurve("some-model", {1: 1.4, 3: 2.52})
+    assert list(read_golden(golden(), "on").lengths) == [1, 3], "by draft length"
+    assert read_golden(golden(), "off") == GoldenCurve("some-model", {2: 3.0})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_file_has_a_length_per_thinking_mode_and_draft_length(golden):
 )
 def test_a_file_of_another_form_is_refused_by_name(golden, text, message):
     with pytest.raises(UsageError, match=message) as refused:
-        read(golden(text), "on")
+        read_golden(golden(text), "on")
 
     assert "golden.yaml" in str(refused.value) and refused.value.hint
 
@@ -99,13 +99,13 @@ def test_lengths_without_a_rule_that_keeps_to_them_are_refused(compare, golden):
 
 
 def test_lengths_are_written_by_model_and_method_and_read_back(compare, folder):  # noqa: F811
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
     compare("--method", "repeat", "--method", "mute", "--sweep", "draft_max=1,2", "--no-bounds", "--out", "out")
-    assert run(["compare", "export", "out", "--golden", "golden", "--thinking", "off"]) == 0
+    assert run_command(["compare", "export", "out", "--golden", "golden", "--thinking", "off"]) == 0
     rows = {r["contender"]: r for r in json.loads((folder / "out/summary.json").read_text())["rows"]}
     (file,) = (folder / "golden").iterdir()
-    curve = read(file, "off")
+    curve = read_golden(file, "off")
 
     assert file.stem.endswith("_repeat"), "mute drafts nothing and has no length"
     assert curve.lengths == {k: round(rows[f"repeat draft_max={k}"]["mean_acceptance_length"], 2) for k in (1, 2)}
@@ -118,23 +118,23 @@ def test_lengths_are_written_by_model_and_method_and_read_back(compare, folder):
 
 
 def test_two_temperatures_are_two_files(compare, folder):  # noqa: F811
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
     compare(
         "--method", "repeat", "--sweep", "draft_max=1,2", "--sweep", "temperature=0,0.9", "--no-bounds", "--out", "o"
     )
-    assert run(["compare", "export", "o", "--golden", "golden"]) == 0
+    assert run_command(["compare", "export", "o", "--golden", "golden"]) == 0
 
-    assert {len(read(file, "on").lengths) for file in (folder / "golden").iterdir()} == {2}
+    assert {len(read_golden(file, "on").lengths) for file in (folder / "golden").iterdir()} == {2}
     assert len(list((folder / "golden").iterdir())) == 2
 
 
 def test_a_synthetic_length_is_no_golden_one(compare, folder, capsys):  # noqa: F811
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
     compare("--method", "repeat", "--rule", "synthetic:length=2", "--no-bounds", "--out", "o")
 
-    assert run(["compare", "export", "o", "--golden", "golden"]) == 2
+    assert run_command(["compare", "export", "o", "--golden", "golden"]) == 2
     assert "no contender drafted with the target's own text" in capsys.readouterr().err
 
 
@@ -153,19 +153,19 @@ def rows_over_all(out: str) -> dict:
 @pytest.mark.parametrize("method", ["ngram", "draft-model"])
 def test_a_replay_makes_the_tokens_per_step_that_were_measured(method, tmp_path, capsys):
     """Also by a method that drafts in every step, of lengths of one that does not."""
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
     short = ["compare", "-m", "zoo:pico", "--limit", "1", "-n", "64", "--no-bounds", "--json"]
-    assert run([*short, "--method", "ngram", "--sweep", "draft_max=2,4", "--out", str(tmp_path / "o")]) == 0
+    assert run_command([*short, "--method", "ngram", "--sweep", "draft_max=2,4", "--out", str(tmp_path / "o")]) == 0
     measured = rows_over_all(capsys.readouterr().out)
-    assert run(["compare", "export", str(tmp_path / "o"), "--golden", str(tmp_path / "g")]) == 0
+    assert run_command(["compare", "export", str(tmp_path / "o"), "--golden", str(tmp_path / "g")]) == 0
     (file,) = (tmp_path / "g").iterdir()
     capsys.readouterr()
     replay = ["--method", method, "-o", "draft-model.p_min=0"][: 4 if method == "draft-model" else 2]
-    assert run([*short, *replay, "--rule", "synthetic", "--golden", str(file)]) == 0
+    assert run_command([*short, *replay, "--rule", "synthetic", "--golden", str(file)]) == 0
     replayed = rows_over_all(capsys.readouterr().out)
 
-    curve = read(file, "on")
+    curve = read_golden(file, "on")
     for k in (2, 4):
         row = measured[f"ngram draft_max={k}"]
         assert curve.lengths[k] == round(row["mean_acceptance_length"], 2)
@@ -175,10 +175,10 @@ def test_a_replay_makes_the_tokens_per_step_that_were_measured(method, tmp_path,
 
 
 def test_both_lengths_are_named_without_paths(compare, folder):  # noqa: F811
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
     compare("--method", "repeat", "--no-bounds", "--out", "out")
-    assert run(["compare", "export", "out", "--golden", "golden"]) == 0
+    assert run_command(["compare", "export", "out", "--golden", "golden"]) == 0
     (file,) = (folder / "golden").iterdir()
     text = file.read_text()
 
@@ -189,7 +189,7 @@ def test_both_lengths_are_named_without_paths(compare, folder):  # noqa: F811
 
 def test_lengths_over_all_steps_of_another_form_are_refused(golden):
     with pytest.raises(UsageError, match="no acceptance length"):
-        read(golden("m: {thinking_on: {1: 1.5}, thinking_on_over_all_steps: {1: 9}}"), "on")
+        read_golden(golden("m: {thinking_on: {1: 1.5}, thinking_on_over_all_steps: {1: 9}}"), "on")
 
 
 def test_all_steps_without_a_length_is_refused(compare):  # noqa: F811

@@ -8,12 +8,12 @@ import os
 import sys
 
 import pytest
-from spec_cli.main import run
-from spec_commands.prompts import Prompt, read
+from spec_cli.main import run_command
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_compare.inputs import suites
 from spec_compare.inputs.conversations import bucket
 from spec_compare.inputs.sources import source, suite, texts
-from spec_compare.records.reading import read as results
+from spec_compare.records.reading import read_results as results
 
 from tests.support.toy_plugins import install
 
@@ -28,7 +28,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def compare(*arguments: str) -> int:
-    return run(
+    return run_command(
         ["compare", "-m", "toy:dense", "--method", "repeat", "-n", "6", "--no-bounds", "--out", "out", *arguments]
     )
 
@@ -80,7 +80,7 @@ def test_prompts_of_human_eval_and_of_messages_keep_their_names(folder):
         {"question_id": "x", "category": "qa", "messages": [{"role": "user"}]},
     ]
     (folder / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    first, second = read(folder / "p.jsonl")
+    first, second = read_prompt_file(folder / "p.jsonl")
 
     assert (first.id, first.family) == ("HumanEval/0", "all prompts")
     assert (second.id, second.family) == ("x", "qa")
@@ -185,7 +185,7 @@ def test_a_conversation_that_may_not_fit_is_refused_before_it_is_measured(tmp_pa
     (tmp_path / "q.jsonl").write_text(json.dumps({"question_id": 5, "turns": ["x", "y"]}))
     command = ["compare", "-m", "zoo:pico", "--prompts", str(tmp_path / "q.jsonl"), "-n", "100", "--context", "100"]
 
-    assert run(command) == 2
+    assert run_command(command) == 2
     assert "prompt '5' has" in (err := capsys.readouterr().err) and "later turns and answers" in err
 
 
@@ -195,7 +195,7 @@ def test_turns_reuse_the_rows_of_the_turn_before_if_asked(tmp_path):
     command = ["compare", "-m", "zoo:pico", "--prompts", str(tmp_path / "q.jsonl"), "-n", "8", "--method", "ngram"]
     texts = {}
     for name, more in (("cold", []), ("warm", ["--reuse-turns"])):
-        assert run([*command, "--threads", "1", "--no-bounds", "--out", str(tmp_path / name), *more]) == 0
+        assert run_command([*command, "--threads", "1", "--no-bounds", "--out", str(tmp_path / name), *more]) == 0
         records = [r for lap in results(tmp_path / name).laps for r in lap.records]
         texts[name] = {(r.contender, r.turn): (r.tokens, r.reused) for r in records}
 
@@ -264,7 +264,7 @@ def test_a_row_without_the_column_of_the_first_is_named(folder, capsys):
 def test_prompts_written_as_rows_are_read_back(folder, format):
     write_rows(folder / "mbpp.jsonl", SETS["mbpp"])
     assert compare("--prompts", "mbpp.jsonl") == 0
-    assert run(["compare", "export", "out", format, "rows.jsonl"]) == 0
+    assert run_command(["compare", "export", "out", format, "rows.jsonl"]) == 0
     (row,) = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
     (talk,) = source(folder / "rows.jsonl", chat=False).prompts
 
@@ -278,7 +278,7 @@ def test_prompts_of_token_ids_are_no_rows(folder, capsys):
     assert compare("--prompts", "p.jsonl") == 0
     capsys.readouterr()
 
-    assert run(["compare", "export", "out", "--speed-bench", "rows.jsonl"]) == 2
+    assert run_command(["compare", "export", "out", "--speed-bench", "rows.jsonl"]) == 2
     assert "prompt 'x' is token ids" in capsys.readouterr().err
 
 
@@ -287,10 +287,10 @@ def test_stored_prompts_are_the_chosen_ones_and_can_be_left_out(folder, capsys):
     assert compare("--prompts", "gsm8k.jsonl", "--limit", "1") == 0
     assert [p.given for p in source(folder / "out" / "prompts.jsonl", False).prompts] == ["ONE AND TWO"]
     write_rows(folder / "out" / "prompts.jsonl", [{"id": "1", "prompt": "OTHER"}])
-    assert run(["compare", "show", "out"]) == 2
+    assert run_command(["compare", "show", "out"]) == 2
     assert "has other prompts than the header" in capsys.readouterr().err
 
     assert compare("--prompts", "gsm8k.jsonl", "--no-prompts", "--out", "bare") == 0
     assert not (folder / "bare" / "prompts.jsonl").exists()
-    assert run(["compare", "export", "bare", "--spec-al", "rows.jsonl"]) == 2
+    assert run_command(["compare", "export", "bare", "--spec-al", "rows.jsonl"]) == 2
     assert "not stored" in capsys.readouterr().err

@@ -6,16 +6,16 @@ import json
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt
-from spec_compare.figures.outcome import recompute
+from spec_compare.figures.outcome import recompute_outcome
 from spec_compare.inputs.conversation import Conversation
 from spec_compare.inputs.sized import SizedPrompt, read_lengths, size_prompts
 from spec_compare.inputs.sources import source
 from spec_compare.measuring.measure import batches
-from spec_compare.measuring.resizing import resize
-from spec_compare.records.reading import read
+from spec_compare.measuring.resizing import resize_prompt
+from spec_compare.records.reading import read_results
 
 from spec_core import load
 from spec_core.errors import UsageError
@@ -60,19 +60,19 @@ def prompt_and_all(prompts, length, at=0):
 @pytest.mark.parametrize("length", [1, 2, 7, 40, 333])
 def test_a_prompt_has_exactly_the_length_and_keeps_its_end(length, pico):
     for at, prompt in enumerate(PROMPTS):
-        tokens = resize(*prompt_and_all(PROMPTS, length, at), pico)
+        tokens = resize_prompt(*prompt_and_all(PROMPTS, length, at), pico)
         own = tokens_of(prompt.given, pico)
         body = own[own[0] == pico.tokenizer.bos :]
         kept = min(len(body), length - (tokens[0] == pico.tokenizer.bos))
 
         assert len(tokens) == length
         assert tokens[len(tokens) - kept :] == body[len(body) - kept :]
-        assert tokens == resize(*prompt_and_all(PROMPTS, length, at), pico), "the same every time"
+        assert tokens == resize_prompt(*prompt_and_all(PROMPTS, length, at), pico), "the same every time"
 
 
 def test_texts_of_the_prompts_that_follow_stand_before_a_prompt(chatting):
     prompt, prompts = prompt_and_all([*PROMPTS, Prompt("other", "g", "another family")], 120)
-    text = chatting.tokenizer.decode(resize(prompt, prompts, chatting))
+    text = chatting.tokenizer.decode(resize_prompt(prompt, prompts, chatting))
 
     assert text.endswith(f"{TEXTS[1]}\n\n{TEXTS[2]}\n\n{TEXTS[0]}") and "another" not in text
 
@@ -80,25 +80,25 @@ def test_texts_of_the_prompts_that_follow_stand_before_a_prompt(chatting):
 def test_messages_keep_their_template(chatting):
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A long story. Who is it about?"}]
     prompts = [Prompt("a", "f", talk), Prompt("b", "f", [{"role": "user", "content": "Tell me more."}])]
-    longer = chatting.tokenizer.decode(resize(*prompt_and_all(prompts, 150), chatting))
-    shorter = chatting.tokenizer.decode(resize(*prompt_and_all(prompts, 62), chatting))
+    longer = chatting.tokenizer.decode(resize_prompt(*prompt_and_all(prompts, 150), chatting))
+    shorter = chatting.tokenizer.decode(resize_prompt(*prompt_and_all(prompts, 62), chatting))
 
     assert longer.startswith("<system>Be brief.</><user>") and "Tell me more.\n\nA long story." in longer
     assert longer.endswith("Who is it about?</><assistant>") and len(longer) == 149
     assert shorter.startswith("<system>Be brief.</><user>") and shorter.endswith("about?</><assistant>")
     with pytest.raises(UsageError, match="chat template"):
-        resize(*prompt_and_all(prompts, 20), chatting)
+        resize_prompt(*prompt_and_all(prompts, 20), chatting)
 
 
 def test_token_ids_are_extended_by_token_ids(pico):
     prompts = [Prompt("a", "f", [5, 6, 7]), Prompt("b", "f", [8, 9])]
 
-    assert resize(*prompt_and_all(prompts, 6), pico) == [9, 8, 9, 5, 6, 7]
-    assert resize(*prompt_and_all(prompts, 2), pico) == [6, 7]
+    assert resize_prompt(*prompt_and_all(prompts, 6), pico) == [9, 8, 9, 5, 6, 7]
+    assert resize_prompt(*prompt_and_all(prompts, 2), pico) == [6, 7]
 
 
 def test_a_single_prompt_is_extended_by_itself(pico):
-    assert len(resize(*prompt_and_all(PROMPTS[:1], 64), pico)) == 64
+    assert len(resize_prompt(*prompt_and_all(PROMPTS[:1], 64), pico)) == 64
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_conversations_and_pictures_are_refused(pico):
         size_prompts([Conversation("a", "f", [], ("one", "two"))], [8])
     picture = [{"role": "user", "content": [{"type": "image", "image": "a.png"}]}]
     with pytest.raises(UsageError):
-        resize(*prompt_and_all([Prompt("a", "f", picture)], 8), pico)
+        resize_prompt(*prompt_and_all([Prompt("a", "f", picture)], 8), pico)
 
 
 def test_prompts_of_different_lengths_never_run_together():
@@ -137,7 +137,7 @@ def test_a_length_beyond_the_context_is_refused_before_weights(capsys, monkeypat
 
     monkeypatch.setattr("spec_commands.common.load_target", fail)
 
-    assert run(["compare", "-m", "zoo:pico", "--method", "ngram", "--lengths", "64,2048", "-n", "8"]) == 2
+    assert run_command(["compare", "-m", "zoo:pico", "--method", "ngram", "--lengths", "64,2048", "-n", "8"]) == 2
     assert "context has 2048" in capsys.readouterr().err
 
 
@@ -146,27 +146,27 @@ def test_the_curve_in_every_output(tmp_path, capsys):
     out, prompts = tmp_path / "o", tmp_path / "p.jsonl"
     prompts.write_text("".join(json.dumps({"id": p.id, "family": p.family, "prompt": p.given}) + "\n" for p in PROMPTS))
     words = ["-m", "zoo:pico", "--method", "ngram", "--prompts", str(prompts), "--lengths", "32,96", "-n", "12"]
-    assert run(["compare", *words, "--no-bounds", "--json", "--out", str(out)]) == 0
+    assert run_command(["compare", *words, "--no-bounds", "--json", "--out", str(out)]) == 0
     body = json.loads(capsys.readouterr().out)
 
     assert [(r["contender"], r["length"], r["prompts"]) for r in body["lengths"]] == [
         ("plain", 32, 3), ("ngram", 32, 3), ("plain", 96, 3), ("ngram", 96, 3),
     ]  # fmt: skip
     assert all(r["speedup"] and r["tokens_per_step"] for r in body["lengths"])
-    comparison = read(out)
+    comparison = read_results(out)
     assert {r.prompt_tokens for lap in comparison.laps for r in lap.records} == {32, 96}
     assert comparison.header.prompts.lengths == [32, 96]
-    assert json.loads(json.dumps(recompute(comparison).body()["lengths"])) == body["lengths"]
+    assert json.loads(json.dumps(recompute_outcome(comparison).body()["lengths"])) == body["lengths"]
 
     stored = source(out / "prompts.jsonl", chat=False).prompts
     assert {type(p) for p in stored} == {SizedPrompt} and len(stored) == 6
-    assert run(["compare", "export", str(out), "--figures", str(tmp_path / "f"), "--format", "svg"]) == 0
+    assert run_command(["compare", "export", str(out), "--figures", str(tmp_path / "f"), "--format", "svg"]) == 0
     assert (tmp_path / "f" / "context.svg").stat().st_size > 1000
-    assert run(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
+    assert run_command(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "Context length" in page and "stand before a prompt" in page
     capsys.readouterr()
-    assert run(["compare", "show", str(out)]) == 0
+    assert run_command(["compare", "show", str(out)]) == 0
     assert "32 tokens" in capsys.readouterr().out
 
 

@@ -6,16 +6,16 @@ import re
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures import outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.figures.titles import cut_middle
 from spec_compare.records.header import Session
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_compare.report import figures, page
 from spec_compare.report.figure import TOGETHER, facet_panels
-from spec_compare.report.looks import looks
+from spec_compare.report.looks import contender_looks
 
 from tests.compare.test_compare import begin, words
 from tests.compare.test_report import Outline
@@ -30,8 +30,8 @@ def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
-        assert run(words("--method", "repeat", *SWEEPS, "--limit", "1", "--trace", "--out", "out")) == 0
-    return outcome.recompute(read(folder / "out"))
+        assert run_command(words("--method", "repeat", *SWEEPS, "--limit", "1", "--trace", "--out", "out")) == 0
+    return outcome.recompute_outcome(read_results(folder / "out"))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_drawing_has_at_most_eight_curves_of_one_model_and_temperature(result)
 
 
 def test_a_method_looks_the_same_at_every_temperature_and_like_no_other(result):
-    own = looks(result)
+    own = contender_looks(result)
     series = {name: look for name, look in own.items() if name.endswith("temperature=0")}
 
     assert len(series) == 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.figures.pairs import both_ways, pairs
 from spec_compare.figures.summary import rows, worst_first
 from spec_compare.measuring.entries import split_name
@@ -90,13 +90,13 @@ def test_a_contender_may_be_named(spec, expected):
 def test_against_a_contender_on_the_terminal(tmp_path, monkeypatch, capsys):
     begin(monkeypatch, tmp_path)
     chosen = ["--method", "repeat", "--method", "mine=repeat:length=2", "--no-bounds", "--out", "out"]
-    assert run(words(*chosen, "--against", "repeat")) == 0
+    assert run_command(words(*chosen, "--against", "repeat")) == 0
     text = capsys.readouterr().out
 
     assert text.startswith("against repeat, all families") and "mine" in text.split("\n\n")[0]
-    assert run(["compare", "show", "out", "--against", "mine"]) == 0
+    assert run_command(["compare", "show", "out", "--against", "mine"]) == 0
     assert "× mine" in capsys.readouterr().out
-    assert run(["compare", "show", "out", "--json"]) == 0
+    assert run_command(["compare", "show", "out", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["pairs"]
     assert (pair["contender"], pair["other"]) == ("repeat", "mine")
 
@@ -104,6 +104,6 @@ def test_against_a_contender_on_the_terminal(tmp_path, monkeypatch, capsys):
 def test_an_unknown_name_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
     begin(monkeypatch, tmp_path)
 
-    assert run(words("--method", "repeat", "--method", "mute", "--against", "muet")) == 2
+    assert run_command(words("--method", "repeat", "--method", "mute", "--against", "muet")) == 2
     error = capsys.readouterr().err
     assert "--against 'muet' names no contender" in error and "repeat, mute" in error and "measured" not in error

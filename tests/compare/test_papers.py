@@ -8,12 +8,12 @@ import subprocess
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.exports import papers
 from spec_compare.figures import outcome
 from spec_compare.figures.facets import facets, pivot
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 
 from tests.compare.test_compare import begin, words
 
@@ -28,7 +28,9 @@ def comparison_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
         options = ["--method", "repeat", "--method", "mute", "--sweep", "temperature=0,0.9", "--oracle", "2"]
-        assert run(words(*options, "--target", "toy:hybrid", "--limit", "1", "--no-bounds", "--out", "out")) == 0
+        assert (
+            run_command(words(*options, "--target", "toy:hybrid", "--limit", "1", "--no-bounds", "--out", "out")) == 0
+        )
     return folder
 
 
@@ -38,7 +40,7 @@ SPEEDS = {"repeat": 2.0, "mute": 1.0, "oracle": 3.0}
 @pytest.fixture
 def result(comparison_folder):
     """The outcome with speedups and intervals that do not depend on the machine."""
-    whole = outcome.recompute(read(comparison_folder / "out"), 0.95)
+    whole = outcome.recompute_outcome(read_results(comparison_folder / "out"), 0.95)
     return attrs.evolve(whole, rows=[give_speed(row) for row in whole.rows], warnings=[])
 
 
@@ -174,7 +176,7 @@ def test_the_latex_compiles_with_any_name(result, tmp_path, monkeypatch):
 
 def test_the_command_writes_both_and_names_no_level_without_intervals(comparison_folder, monkeypatch):
     monkeypatch.chdir(comparison_folder)
-    assert run(["compare", "export", "out", "--latex", "a.tex", "--markdown", "a.md", "--level", "0.99"]) == 0
+    assert run_command(["compare", "export", "out", "--latex", "a.tex", "--markdown", "a.md", "--level", "0.99"]) == 0
 
     assert (
         r"\caption{Speedup over plain decoding, and tokens" in (comparison_folder / "a.tex").read_text()

@@ -7,7 +7,7 @@ import gzip
 import json
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.prompts import Prompt
 from spec_compare.exports.anonymous import anonymous_copy
 from spec_compare.inputs.conversation import Conversation, messages, picture_of
@@ -138,7 +138,10 @@ def test_a_wrong_file_is_refused_before_weights(case, tmp_path, capsys):
     path = tmp_path / "set.jsonl"
     path.write_bytes(content)
 
-    assert run(["compare", "-m", "/nowhere.gguf", "--method", "ngram", "--suite", name, "--prompts", str(path)]) == 2
+    assert (
+        run_command(["compare", "-m", "/nowhere.gguf", "--method", "ngram", "--suite", name, "--prompts", str(path)])
+        == 2
+    )
     assert message in capsys.readouterr().err
 
 
@@ -184,7 +187,7 @@ def test_a_set_is_compared(file, tmp_path, capsys):
     path = file(ROWS["alpaca"], {**ROWS["alpaca"], "input": ""}, name="alpaca_data.json")
     words = ["-m", "zoo:pico", "--method", "ngram", "-n", "8", "--no-bounds", "--json", "--out", str(tmp_path / "o")]
 
-    assert run(["compare", *words, "--prompts", str(path)]) == 0
+    assert run_command(["compare", *words, "--prompts", str(path)]) == 0
     assert {row["family"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"alpaca", "all"}
     with anonymous_copy(tmp_path / "o", True) as copy:
         assert (copy / "prompts.jsonl").exists()

@@ -8,12 +8,12 @@ from email.message import Message
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.exports import citation
 from spec_compare.exports.anonymous import hide_names, hide_paths
 from spec_compare.exports.citation import ARXIV, bibtex, paper
 from spec_compare.records.header import PluginFacts
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 
 from tests.compare.test_compare import begin, words
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
-        assert run(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
+        assert run_command(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
     head, *records = (folder / "out" / "results.jsonl").read_text().splitlines()
     header = json.loads(head)
     header["host"], header["command"] = f"{SECRET}-desk", [f"/home/{SECRET}/bin/spec", "compare"]
@@ -43,21 +43,21 @@ def folder(tmp_path_factory):
 
 def test_the_planted_names_are_there_without_the_option(folder):
     assert SECRET in (folder / "out" / "results.jsonl").read_text()
-    assert len(read(folder / "out").laps) == read(folder / "out").header.laps
+    assert len(read_results(folder / "out").laps) == read_results(folder / "out").header.laps
 
 
 @pytest.mark.parametrize("option", ["--latex", "--markdown", "--csv", "--texts"])
 def test_an_anonymous_export_has_no_name(folder, option, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run(["compare", "export", "out", option, "f", "--anonymous"]) == 0
+    assert run_command(["compare", "export", "out", option, "f", "--anonymous"]) == 0
 
     assert SECRET not in (folder / "f").read_text() and "--anonymous" not in capsys.readouterr().err
 
 
 def test_an_anonymous_bundle_has_no_name_and_holds(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run(["compare", "bundle", "out", "b.zip", "--no-report", "--anonymous"]) == 0
-    assert run(["compare", "check", "b.zip"]) == 0
+    assert run_command(["compare", "bundle", "out", "b.zip", "--no-report", "--anonymous"]) == 0
+    assert run_command(["compare", "check", "b.zip"]) == 0
 
     with zipfile.ZipFile("b.zip") as archive:
         texts = [archive.read(name).decode() for name in archive.namelist()]
@@ -73,14 +73,14 @@ def test_interrupted_or_malformed_results_are_no_traceback(folder, cut, tmp_path
     data = (folder / "out" / "results.jsonl").read_bytes()
     (tmp_path / "out" / "results.jsonl").write_bytes(data + cut)
     is_whole = cut.endswith(b"\n")
-    assert run(["compare", "export", "out", "--markdown", "t.md", "--anonymous"]) == (2 if is_whole else 0)
+    assert run_command(["compare", "export", "out", "--markdown", "t.md", "--anonymous"]) == (2 if is_whole else 0)
 
     assert "Traceback" not in capsys.readouterr().err and (tmp_path / "t.md").exists() is not is_whole
 
 
 def test_a_bundle_with_names_says_so(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run(["compare", "bundle", "out", "c.zip", "--no-report"]) == 0
+    assert run_command(["compare", "bundle", "out", "c.zip", "--no-report"]) == 0
 
     assert "--anonymous leaves them out" in capsys.readouterr().err
 
@@ -88,7 +88,7 @@ def test_a_bundle_with_names_says_so(folder, monkeypatch, capsys):
 def test_an_anonymous_report_has_no_name(folder, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the extra report")
     monkeypatch.chdir(folder)
-    assert run(["compare", "report", "out", "r.html", "--anonymous"]) == 0
+    assert run_command(["compare", "report", "out", "r.html", "--anonymous"]) == 0
 
     assert SECRET not in (folder / "r.html").read_text()
 
@@ -117,7 +117,7 @@ def test_figures_and_texts_stay_as_they_are(folder):
 
 
 def test_citations_are_the_software_and_the_papers_of_the_plugins(folder):
-    header = read(folder / "out").header
+    header = read_results(folder / "out").header
     plugins = [
         PluginFacts("eagle3", "method", "spec-core", "0.1.0", "spec_methods", None),
         PluginFacts("suffix", "method", "spec-core", "0.1.0", "spec_methods", None),
@@ -157,7 +157,7 @@ def test_a_distribution_is_cited_by_what_its_metadata_have(folder, monkeypatch, 
 
     monkeypatch.setattr(citation.metadata, "metadata", metadata_of)
     plugins = [PluginFacts("other", "method", "other", "0.1", "other", None)]
-    text = bibtex(attrs.evolve(read(folder / "out").header, plugins=plugins)).split("@software{other,")[1]
+    text = bibtex(attrs.evolve(read_results(folder / "out").header, plugins=plugins)).split("@software{other,")[1]
 
     assert all(line in text for line in expected) and "None" not in text and "@example" not in text
     assert ("author" in text) == any("author" in line for line in expected)
@@ -179,6 +179,6 @@ def test_numbers_of_papers(text, numbers):
 
 def test_the_command_prints_it(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert run(["compare", "cite", "out"]) == 0
+    assert run_command(["compare", "cite", "out"]) == 0
 
     assert "@software{spec-core," in capsys.readouterr().out

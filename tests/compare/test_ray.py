@@ -6,9 +6,9 @@ import json
 import sys
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.measuring.shard import Shard
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_ray import comparing
 
 COMMON = ["compare", "-m", "zoo:pico", "--threads", "1", "--no-bounds", "--family", "edit", "--limit", "2", "-n", "12"]
@@ -23,18 +23,18 @@ def test_every_contender_is_in_one_part_and_neighbours_stay_together():
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path, capsys):
-    assert run([*COMMON, *SWEEP, "--ray-address", "a:1"]) == 2
+    assert run_command([*COMMON, *SWEEP, "--ray-address", "a:1"]) == 2
     assert "without --executor ray" in capsys.readouterr().err
-    assert run([*COMMON, *SWEEP, "--executor", "ray"]) == 2
+    assert run_command([*COMMON, *SWEEP, "--executor", "ray"]) == 2
     assert "--executor ray needs --out DIR" in capsys.readouterr().err
     out, report = str(tmp_path / "out"), str(tmp_path / "report.html")
-    assert run([*COMMON, *SWEEP, "--executor", "ray", "--out", out, "--report", report]) == 2
+    assert run_command([*COMMON, *SWEEP, "--executor", "ray", "--out", out, "--report", report]) == 2
     assert "--report is one of one machine" in capsys.readouterr().err
 
 
 def test_ray_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert run([*COMMON, *SWEEP, "--executor", "ray", "--out", str(tmp_path / "out")]) == 2
+    assert run_command([*COMMON, *SWEEP, "--executor", "ray", "--out", str(tmp_path / "out")]) == 2
     assert "pip install 'spec-core[ray]'" in capsys.readouterr().err
 
 
@@ -57,9 +57,9 @@ def address():
 @pytest.mark.slow
 def test_each_machine_measures_its_part_beside_its_own_plain_decoding(address, tmp_path, capsys):
     command = [*COMMON, *SWEEP, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
-    assert run([*command, "--json"]) == 0
+    assert run_command([*command, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["parts"]
-    parts = {name: read(tmp_path / name) for name in ("part-0", "part-1")}
+    parts = {name: read_results(tmp_path / name) for name in ("part-0", "part-1")}
 
     assert {name: [c.name for c in p.header.contenders] for name, p in parts.items()} == {
         "part-0": ["plain", "ngram:draft_max=2"],
@@ -92,14 +92,14 @@ def test_finished_laps_of_a_worker_that_dies_are_kept(address, tmp_path, capsys,
     command = [*COMMON, *SWEEP, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr(comparing, "messages", dying)
-        assert run(command) == 1
+        assert run_command(command) == 1
     error = capsys.readouterr().err
 
     assert "the worker of part-1 on" in error and f"finished laps are in {tmp_path / 'part-1'}" in error
-    assert read(tmp_path / "part-0").complete and len(read(tmp_path / "part-1").laps) == 2
+    assert read_results(tmp_path / "part-0").complete and len(read_results(tmp_path / "part-1").laps) == 2
 
-    assert run(command) == 0
-    after = read(tmp_path / "part-1")
+    assert run_command(command) == 0
+    after = read_results(tmp_path / "part-1")
     assert after.complete and [s.laps for s in after.sessions] == [2]
     assert sorted(lap.number for lap in after.laps) == list(range(6))
 
@@ -108,8 +108,8 @@ def test_finished_laps_of_a_worker_that_dies_are_kept(address, tmp_path, capsys,
 def test_an_error_of_a_worker_is_that_of_the_command(address, tmp_path, capsys):
     given = ["--method", "ngram", "--method", "eagle3=nowhere.gguf"]
     command = [*COMMON, *given, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
-    assert run(command) == 2
+    assert run_command(command) == 2
     error = capsys.readouterr().err
 
     assert "part-1 on" in error and "nowhere.gguf" in error and "Traceback" not in error
-    assert read(tmp_path / "part-0").complete
+    assert read_results(tmp_path / "part-0").complete

@@ -8,12 +8,12 @@ import os
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.figures import summary_schema
-from spec_compare.figures.outcome import recompute
-from spec_compare.measuring.measure import add
+from spec_compare.figures.outcome import recompute_outcome
+from spec_compare.measuring.measure import add_step
 from spec_compare.records import schema
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_compare.records.record import Steps, tally_of
 
 from spec_core import Draft, Part, UsageError, Verdict
@@ -44,7 +44,7 @@ def out(monkeypatch, tmp_path):
         "--method",
         "repeat",
     ]
-    assert run([*command, "--trace", "--repeats", "2", "--out", "out"]) == 0
+    assert run_command([*command, "--trace", "--repeats", "2", "--out", "out"]) == 0
     return tmp_path / "out"
 
 
@@ -98,8 +98,8 @@ def test_the_header_identifies_the_experiment(out):
 
 def test_the_header_has_the_hashes_of_models_and_their_types(tmp_path):
     command = ["compare", "-m", "zoo:pico", "--method", "draft-model", "--method", "ngram", "--threads", "1"]
-    assert run([*command, "-n", "2", "--limit", "1", "--family", "edit", "--out", str(tmp_path / "out")]) == 0
-    header = read(tmp_path / "out").header
+    assert run_command([*command, "-n", "2", "--limit", "1", "--family", "edit", "--out", str(tmp_path / "out")]) == 0
+    header = read_results(tmp_path / "out").header
     target, by_name = header.targets[0], {c.name: c for c in header.contenders}
 
     assert [len(f.sha256) for f in target.files] == [64] and target.files[0].bytes > 10**6
@@ -131,10 +131,10 @@ def test_accepted_tokens_before_the_cut_are_recorded_and_older_files_lack_them(o
     assert all(v >= a for v, a in zip(steps["verified"], steps["accepted"], strict=True))
 
     change(out, lines(out).index(record), steps={k: v for k, v in steps.items() if k != "verified"})
-    read(out)
+    read_results(out)
     change(out, [line.get("prompt") for line in lines(out)].index(record["prompt"]), steps={**steps, "verified": [99]})
     with pytest.raises(UsageError):
-        read(out)
+        read_results(out)
 
 
 def test_figures_have_the_names_of_other_programs(out):
@@ -153,7 +153,7 @@ def test_figures_have_the_names_of_other_programs(out):
 
 def test_the_table_is_recomputed_from_the_records(out):
     """Every figure of summary.json, from results.jsonl alone."""
-    body = recompute(read(out)).body()
+    body = recompute_outcome(read_results(out)).body()
     written = json.loads((out / "summary.json").read_text("utf-8"))
 
     assert json.loads(json.dumps(body, default=str)) == written
@@ -165,10 +165,10 @@ def test_counts_of_trees_are_those_of_the_steps():
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
     for path in ((0, 2), (1,), ()):
         part = Part(None, 0, [0], True, draft=tree, full_verdict=Verdict(path, 9), emitted=[7] * (len(path) + 1))
-        add(steps, part, 0.1)
+        add_step(steps, part, 0.1)
         tally.add(part)
     bare = Part(None, 0, [0], True, full_verdict=Verdict((), 9), emitted=[7])
-    add(steps, bare, 0.1)
+    add_step(steps, bare, 0.1)
     tally.add(bare)
 
     assert attrs.evolve(tally, by_method={}) == tally_of(steps)
@@ -184,7 +184,7 @@ def change(out, number: int, **changes) -> None:
 def test_a_record_of_another_major_version_is_refused_by_name(out):
     change(out, 0, version="2.0")
     with pytest.raises(UsageError) as error:
-        read(out)
+        read_results(out)
 
     assert "has the format version '2.0', this program reads 1.x" in error.value.reason
 
@@ -193,7 +193,7 @@ def test_names_of_a_later_minor_version_are_skipped(out):
     change(out, 0, version="1.7", weather="fair")
     change(out, 1, mood="good")
 
-    assert read(out).complete
+    assert read_results(out).complete
 
 
 BAD = {
@@ -219,7 +219,7 @@ def test_a_line_that_is_wrong_is_named(out, name):
     number, changes, message = BAD[name]
     change(out, number, **changes)
     with pytest.raises(UsageError) as error:
-        read(out)
+        read_results(out)
 
     assert message in error.value.reason and "results.jsonl" in error.value.reason
 
@@ -228,21 +228,21 @@ def test_a_line_that_is_wrong_is_named(out, name):
 def test_a_file_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "results.jsonl").write_bytes(content)
     with pytest.raises(UsageError):
-        read(tmp_path)
+        read_results(tmp_path)
 
 
 def test_a_lap_that_is_there_twice_is_refused(out):
     written = (out / "results.jsonl").read_bytes().splitlines(keepends=True)
     (out / "results.jsonl").write_bytes(b"".join([*written, written[1]]))
     with pytest.raises(UsageError, match="lap 0 is there twice"):
-        read(out)
+        read_results(out)
 
 
 @pytest.mark.parametrize("size", [1, 50, 1000])
 def test_a_record_that_was_cut_off_is_left_out(out, size):
     whole = (out / "results.jsonl").read_bytes()
     (out / "results.jsonl").write_bytes(whole[:-size])
-    comparison = read(out)
+    comparison = read_results(out)
 
     assert len(comparison.laps) == 7 and not comparison.complete
     assert whole[: comparison.end].endswith(b"\n") and comparison.end < len(whole) - size
@@ -260,7 +260,7 @@ def test_a_methods_file_that_is_no_model_is_hashed_as_it_is(out, location):
     method = "noted" if location is None else f"noted={location}"
     command = f"compare -m toy:dense --prompts prompts.jsonl -n 4 --no-bounds --method {method} --out noted"
 
-    assert run(command.split()) == 0
+    assert run_command(command.split()) == 0
     files = lines(out.parent / "noted")[0]["contenders"][1]["files"]
 
     assert [file["sha256"] for file in files] == [hashlib.sha256(content).hexdigest() for content in contents]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from spec_cli.main import run
-from spec_compare.report.reliability import BINS, LAST, count, curve, decided_tokens
+from spec_cli.main import run_command
+from spec_compare.report.reliability import BINS, LAST, count_bins, curve, decided_tokens
 
 
 def record(confidence, parents, path):
@@ -29,7 +29,7 @@ def test_siblings_of_an_accepted_token_were_tested():
 
 def test_bins_have_the_mean_chance_and_the_share_accepted():
     records = [record([0.92, 1.0], None, path) for path in ([0, 1], [0], [])]
-    bins = count(records)
+    bins = count_bins(records)
 
     assert {key: (one.tests, one.accepted) for key, one in bins.items()} == {(1, 9): (3, 2), (2, BINS - 1): (2, 1)}
     assert curve(bins, 1) == ([pytest.approx(0.92)], [pytest.approx(2 / 3)])
@@ -38,7 +38,7 @@ def test_bins_have_the_mean_chance_and_the_share_accepted():
 
 
 def test_late_positions_share_a_curve():
-    bins = count([record([0.5] * 6, None, [0, 1, 2, 3, 4])])
+    bins = count_bins([record([0.5] * 6, None, [0, 1, 2, 3, 4])])
 
     assert [curve(bins, position)[1] for position in (1, 2, 3)] == [[1.0]] * 3
     assert curve(bins, LAST) == ([0.5], [pytest.approx(2 / 3)])
@@ -61,7 +61,10 @@ def test_a_report_with_traces_of_a_method_with_chances_has_the_figure(tmp_path):
     ]
     report = tmp_path / "report.html"
 
-    assert run([*words, "--trace", "--family", "edit", "--out", str(tmp_path / "out"), "--report", str(report)]) == 0
+    assert (
+        run_command([*words, "--trace", "--family", "edit", "--out", str(tmp_path / "out"), "--report", str(report)])
+        == 0
+    )
     page = report.read_text("utf-8")
     assert 'id="reliability"' in page
     assert all(f"position {title}" in page for title in ("1", "2", "3", "4 and later"))

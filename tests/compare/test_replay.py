@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from spec_cli.main import run
-from spec_compare.records.reading import read
+from spec_cli.main import run_command
+from spec_compare.records.reading import read_results
 from spec_compare.replay import policies
-from spec_compare.replay.cut import cut
+from spec_compare.replay.cut import cut_draft
 from spec_compare.replay.recorded import RecordedPart, RecordedText, steps_of
-from spec_compare.replay.results import replay
+from spec_compare.replay.results import replay_results
 
 from spec_core import Compat, Draft, Limit, UsageError, hookimpl
 
@@ -20,12 +20,12 @@ TEXT = RecordedText(0, 4, [9] * 40, "a")
 
 def run_comparison(out, *more: str):
     """A comparison with traces."""
-    assert run(["compare", *COMMON, *more, "--out", str(out)]) == 0
-    return read(out)
+    assert run_command(["compare", *COMMON, *more, "--out", str(out)]) == 0
+    return read_results(out)
 
 
 def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
-    return replay(comparison, controls, lengths, chances, contenders)
+    return replay_results(comparison, controls, lengths, chances, contenders)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_the_controller_of_the_recording_makes_the_same_choices(comparison_folde
 
 def test_its_choices_follow_the_recorded_times(comparison_folder):
     """With other times it chooses otherwise: the replay reads them."""
-    changed = read(comparison_folder.folder)
+    changed = read_results(comparison_folder.folder)
     for lap in changed.laps:
         for record in lap.records:
             trace = record.trace
@@ -113,7 +113,7 @@ def part(draft, sources, pieces, uncut=(), limits=None, budget=8):
 
 def test_a_tree_keeps_what_is_above_the_limit():
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
-    left = cut(part(tree, ["m"] * 4, [4], uncut=(0, 2, 3)), {"m": Limit(2)}, ["m"])
+    left = cut_draft(part(tree, ["m"] * 4, [4], uncut=(0, 2, 3)), {"m": Limit(2)}, ["m"])
 
     assert (left.draft.ids, left.draft.parents) == ((1, 2, 3), (-1, -1, 0))
     assert left.path == (0, 2) and not left.censored
@@ -122,7 +122,7 @@ def test_a_tree_keeps_what_is_above_the_limit():
 def test_the_limit_of_a_method_counts_from_where_it_went_on():
     """Two tokens of one method, then three of another behind them."""
     recorded_part = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
-    left = cut(recorded_part, {"a": Limit(), "b": Limit(1)}, ["a", "b"])
+    left = cut_draft(recorded_part, {"a": Limit(), "b": Limit(1)}, ["a", "b"])
 
     assert [(p.source, p.draft.ids, p.first, p.leaf) for p in left.pieces] == [("a", (1, 2), 0, -1), ("b", (3,), 2, 1)]
     assert left.path == (0, 1, 2) and not left.censored
@@ -131,9 +131,9 @@ def test_the_limit_of_a_method_counts_from_where_it_went_on():
 def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
     recorded_part = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
 
-    assert cut(recorded_part, {"a": Limit(price=0.5)}, ["a"]).draft.ids == (1,)
-    assert cut(recorded_part, {"a": Limit(price=0.45)}, ["a"]).draft.ids == (1, 2)
-    assert cut(recorded_part, {"a": Limit(), "b": Limit(price=0.95)}, ["a"]).draft.ids == (1, 2, 3)
+    assert cut_draft(recorded_part, {"a": Limit(price=0.5)}, ["a"]).draft.ids == (1,)
+    assert cut_draft(recorded_part, {"a": Limit(price=0.45)}, ["a"]).draft.ids == (1, 2)
+    assert cut_draft(recorded_part, {"a": Limit(), "b": Limit(price=0.95)}, ["a"]).draft.ids == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_the_record_does_not_say_is_censored(then, now, censored):
     """Three tokens by one method; another one could have drafted instead."""
     recorded_part = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
 
-    assert cut(recorded_part, now, ["a", "b"] if now and "b" in now else ["a"]).censored == censored
+    assert cut_draft(recorded_part, now, ["a", "b"] if now and "b" in now else ["a"]).censored == censored
 
 
 # what is refused
@@ -160,15 +160,15 @@ def test_what_the_record_does_not_say_is_censored(then, now, censored):
 
 def test_results_without_traces_are_refused(tmp_path, capsys):
     command = ["compare", "-m", "zoo:pico", "--method", "ngram", "--limit", "1", "-n", "4", "--no-bounds"]
-    assert run([*command, "--family", "edit", "--out", str(tmp_path / "out")]) == 0
-    assert run(["replay", str(tmp_path / "out")]) == 2
+    assert run_command([*command, "--family", "edit", "--out", str(tmp_path / "out")]) == 0
+    assert run_command(["replay", str(tmp_path / "out")]) == 2
     assert "has no traces" in capsys.readouterr().err
 
 
 def test_unknown_names_are_refused(free, capsys):
-    assert run(["replay", str(free.folder), "--contender", "gnram"]) == 2
+    assert run_command(["replay", str(free.folder), "--contender", "gnram"]) == 2
     assert "no contender named 'gnram' drafts\n  there are: ngram" in capsys.readouterr().err
-    assert run(["replay", str(free.folder), "--control", "ngram"]) == 2
+    assert run_command(["replay", str(free.folder), "--control", "ngram"]) == 2
     assert "ngram" in capsys.readouterr().err
 
 
@@ -205,14 +205,14 @@ def test_a_trace_that_contradicts_itself_is_refused(free, tmp_path, column, valu
     at = next(i for i, n in enumerate(record["steps"]["drafted"]) if n)
     record["trace"][column][at] = value
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
-    comparison = read(tmp_path)
+    comparison = read_results(tmp_path)
     with pytest.raises(UsageError, match="the trace of"):
         steps_of([lap for lap in comparison.laps if lap.contender == "ngram"])
 
 
 def test_the_table_is_printed(free, capsys):
-    assert run(["replay", str(free.folder), "--length", "1", "--min-chance", "0.5"]) == 0
+    assert run_command(["replay", str(free.folder), "--length", "1", "--min-chance", "0.5"]) == 0
     output = capsys.readouterr().out
     assert [line.split("  ")[0] for line in output.splitlines()[3:6]] == ["as recorded", "length 1", "min chance 0.5"]
-    assert run(["replay", str(free.folder), "--json"]) == 0
+    assert run_command(["replay", str(free.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["contender"] == "ngram"

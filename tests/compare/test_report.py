@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.html_page import clean
 from spec_compare.figures import outcome
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_compare.report import figures, page, svg
-from spec_compare.report.reported_texts import Span, merge, text, texts
+from spec_compare.report.reported_texts import Span, merge_spans, text, texts
 
 from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 
@@ -36,7 +36,9 @@ def comparison_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, directory)
         (directory / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-        assert run(words("--method", "repeat", "--method", "mute", "--out", "out", "--report", "report.html")) == 0
+        assert (
+            run_command(words("--method", "repeat", "--method", "mute", "--out", "out", "--report", "report.html")) == 0
+        )
     return directory
 
 
@@ -44,7 +46,7 @@ def comparison_folder(tmp_path_factory):
 def result(comparison_folder, folder):  # noqa: F811
     """The result of that comparison, as its directory has it."""
     shutil.copytree(comparison_folder, folder, dirs_exist_ok=True)
-    return outcome.recompute(read(folder / "out"))
+    return outcome.recompute_outcome(read_results(folder / "out"))
 
 
 class Outline(HTMLParser):
@@ -190,17 +192,17 @@ def test_tokens_have_the_source_that_proposed_them(result):
 def test_spans_of_one_source_are_joined_up_to_a_rejection():
     spans = [Span("a", None), Span("b", "x"), Span("c", "x"), Span("d", None, True), Span("e", None)]
 
-    assert list(merge(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
+    assert list(merge_spans(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
 
 
 def test_without_a_trace_the_texts_are_shown_plainly(compare, folder):  # noqa: F811
     compare("--method", "repeat", "--out", "out")
-    from spec_cli.main import run
+    from spec_cli.main import run_command
 
-    assert run(["compare", "report", "out", "late.html"]) == 0
+    assert run_command(["compare", "report", "out", "late.html"]) == 0
     words = "".join(Outline((folder / "late.html").read_text("utf-8")).words)
     assert "Tokens are coloured by who proposed them if" in words
-    assert all(clean(r.text) in words for lap in read(folder / "out").laps for r in lap.records)
+    assert all(clean(r.text) in words for lap in read_results(folder / "out").laps for r in lap.records)
 
 
 def test_texts_beyond_the_limit_are_counted_family_by_family(result):

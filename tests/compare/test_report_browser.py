@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from tests.compare.test_compare import begin, words
 from tests.support.browser import CHROMIUM
@@ -22,7 +22,7 @@ def write(folder, *options: str) -> str:
     """Write a report; returns its address."""
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
-        assert run(words(*options, "--report", "report.html")) == 0
+        assert run_command(words(*options, "--report", "report.html")) == 0
     return (folder / "report.html").as_uri()
 
 

@@ -6,12 +6,12 @@ import re
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.prompts import Prompt
 from spec_compare.figures import outcome
 from spec_compare.figures.pairs import Pair
 from spec_compare.inputs.conversation import Conversation
-from spec_compare.records.reading import read
+from spec_compare.records.reading import read_results
 from spec_compare.report import figures, page
 from spec_compare.report.hatching import HATCHES, hatch_segments
 from spec_compare.report.pair_matrix import matrices
@@ -30,8 +30,8 @@ def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder)
-        assert run(words("--method", "repeat", "--method", "mute", "--out", "out")) == 0
-    return outcome.recompute(read(folder / "out"))
+        assert run_command(words("--method", "repeat", "--method", "mute", "--out", "out")) == 0
+    return outcome.recompute_outcome(read_results(folder / "out"))
 
 
 def with_pairs(result, *ends):

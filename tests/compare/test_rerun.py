@@ -7,8 +7,8 @@ import shutil
 import zipfile
 
 import pytest
-from spec_cli.main import run
-from spec_compare.records.reading import read
+from spec_cli.main import run_command
+from spec_compare.records.reading import read_results
 
 from tests.compare.test_compare import begin, words
 from tests.support.toy_plugins import settle
@@ -34,9 +34,9 @@ def comparison_folder(tmp_path_factory):
         begin(patch, folder)
         (folder / "c.toml").write_text(TOML)
         options = ["--method", "mute", "--contenders", "c.toml", "--oracle", "2", "--limit", "1", "--repeats", "2"]
-        assert run(words(*options, "--seed", "3", "--no-bounds", "--out", "out")) == 0
-        assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
-        assert run(["compare", "bundle", "out", "bare.zip", "--no-report", "--no-prompts"]) == 0
+        assert run_command(words(*options, "--seed", "3", "--no-bounds", "--out", "out")) == 0
+        assert run_command(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
+        assert run_command(["compare", "bundle", "out", "bare.zip", "--no-report", "--no-prompts"]) == 0
     return folder
 
 
@@ -50,14 +50,14 @@ def elsewhere(comparison_folder, monkeypatch, tmp_path):
 
 
 def again(*options: str) -> int:
-    return run(["compare", "--rerun", "b.zip", "--no-bounds", *options])
+    return run_command(["compare", "--rerun", "b.zip", "--no-bounds", *options])
 
 
 def test_a_bundle_run_again_elsewhere_gives_equal_texts(comparison_folder, elsewhere, capsys):
     assert again("--out", "again") == 0
     out = capsys.readouterr().out
-    before, now = read(comparison_folder / "out").header, read(elsewhere / "again").header
-    laps = read(comparison_folder / "out").laps
+    before, now = read_results(comparison_folder / "out").header, read_results(elsewhere / "again").header
+    laps = read_results(comparison_folder / "out").laps
 
     assert f"{sum(len(lap.records) for lap in laps)} of {sum(len(lap.records) for lap in laps)} texts equal" in out
     assert [c.name for c in now.contenders] == [c.name for c in before.contenders]
@@ -79,11 +79,11 @@ def test_other_texts_are_named_and_the_exit_code_is_1(elsewhere, capsys):
 
 
 def test_a_bundle_without_prompts_names_their_source_and_takes_them(comparison_folder, elsewhere, capsys):
-    assert run(["compare", "--rerun", "bare.zip", "--no-bounds"]) == 2
+    assert run_command(["compare", "--rerun", "bare.zip", "--no-bounds"]) == 2
     assert "bare.zip has no prompts" in (err := capsys.readouterr().err) and "prompts.jsonl" in err
     shutil.copy(comparison_folder / "prompts.jsonl", elsewhere)
 
-    assert run(["compare", "--rerun", "bare.zip", "--no-bounds", "--prompts", "prompts.jsonl"]) == 0
+    assert run_command(["compare", "--rerun", "bare.zip", "--no-bounds", "--prompts", "prompts.jsonl"]) == 0
     assert " texts equal those in bare.zip" in capsys.readouterr().out
 
 
@@ -119,7 +119,7 @@ def test_the_prompts_are_in_the_bundle_unless_they_are_left_out(elsewhere):
 
 
 def test_the_header_names_every_plugin_with_the_hash_of_its_code(comparison_folder):
-    plugins = {plugin.name: plugin for plugin in read(comparison_folder / "out").header.plugins}
+    plugins = {plugin.name: plugin for plugin in read_results(comparison_folder / "out").header.plugins}
 
     assert {"repeat", "mute", "oracle", "synthetic"} <= set(plugins)
     ours = plugins["synthetic"]

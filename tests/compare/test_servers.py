@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from itertools import repeat
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.http_client import hide_secrets
 from spec_compare.exports import bundle
-from spec_compare.figures.outcome import recompute
-from spec_compare.records.reading import read
+from spec_compare.figures.outcome import recompute_outcome
+from spec_compare.records.reading import read_results
 from spec_compare.records.record import ServedText
 
 from tests.support.served import serving
@@ -33,7 +33,7 @@ def compare(servers, *words):
     with ExitStack() as stack:
         urls = {name: stack.enter_context(listen(server.answer)) for name, server in servers.items()}
         named = [word for name, url in urls.items() for word in ("--url", f"{name}={url}")]
-        return run(["compare", *named, "-n", "24", *map(str, words)])
+        return run_command(["compare", *named, "-n", "24", *map(str, words)])
 
 
 def summary(capsys):
@@ -60,21 +60,21 @@ def test_our_own_servers_and_every_export(prompts, tmp_path, capsys):
     out = tmp_path / "out"
     with serving("zoo:pico") as plain, serving("zoo:pico", ["ngram"]) as drafts:
         words = ["--url", f"plain={plain.url}", "--url", f"ngram={drafts.url}/v1", "--prompts", str(prompts)]
-        assert run(["compare", *words, "-n", "24", "--out", str(out)]) == 0
-    stored = recompute(read(out))
+        assert run_command(["compare", *words, "-n", "24", "--out", str(out)]) == 0
+    stored = recompute_outcome(read_results(out))
     assert next(r for r in stored.rows if r.contender == "ngram" and r.family == "all").tokens_per_step > 1
 
-    assert run(["compare", "show", str(out), "--json"]) == 0
-    assert run(["compare", "export", str(out), "--csv", str(tmp_path / "t.csv")]) == 0
-    assert run(["compare", "export", str(out), "--texts", str(tmp_path / "x.csv")]) == 0
-    assert run(["compare", "export", str(out), "--latex", str(tmp_path / "t.tex")]) == 0
-    assert run(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
-    assert run(["compare", "bundle", str(out), str(tmp_path / "b.zip")]) == 0
-    assert bundle.check(tmp_path / "b.zip")[0].unknown == stored.unknown
+    assert run_command(["compare", "show", str(out), "--json"]) == 0
+    assert run_command(["compare", "export", str(out), "--csv", str(tmp_path / "t.csv")]) == 0
+    assert run_command(["compare", "export", str(out), "--texts", str(tmp_path / "x.csv")]) == 0
+    assert run_command(["compare", "export", str(out), "--latex", str(tmp_path / "t.tex")]) == 0
+    assert run_command(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
+    assert run_command(["compare", "bundle", str(out), str(tmp_path / "b.zip")]) == 0
+    assert bundle.check_bundle(tmp_path / "b.zip")[0].unknown == stored.unknown
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "What is not known of them" in page and "unknown, unknown" not in page
-    assert run(["compare", "--rerun", str(tmp_path / "b.zip")]) == 2
-    assert run(["compare", "export", str(out), "--golden", str(tmp_path / "g")]) == 2
+    assert run_command(["compare", "--rerun", str(tmp_path / "b.zip")]) == 2
+    assert run_command(["compare", "export", str(out), "--golden", str(tmp_path / "g")]) == 2
     assert "cannot start" in capsys.readouterr().err
 
 
@@ -177,13 +177,13 @@ def test_a_comparison_continues(prompts, tmp_path, capsys):
         urls = [stack.enter_context(listen(lambda path, body, s=s: s.answer(path, body))) for s in (plain, broken)]
         named = ["--url", f"plain={urls[0]}", "--url", f"fast={urls[1]}"]
         command = ["compare", *named, "-n", "24", *map(str, words), str(out)]
-        assert run(command) == 2
+        assert run_command(command) == 2
         assert "fast, p" in capsys.readouterr().err
-        done = len(read(out).laps)
+        done = len(read_results(out).laps)
         broken.answer = broken.answer_all
         assert 0 < done < 10
-        assert run(command) == 0
-    assert len(read(out).laps) == 10
+        assert run_command(command) == 0
+    assert len(read_results(out).laps) == 10
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ MISUSE = {
 def test_misuse_is_refused_before_a_request(case, capsys):
     words, message = MISUSE[case]
 
-    assert run(["compare", *words]) == 2
+    assert run_command(["compare", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and "pass123" not in error
 
@@ -312,12 +312,12 @@ def test_addresses_are_hidden(prompts, tmp_path, monkeypatch):
         named = ["--url", f"a={a}", "--url", f"b={b}"]
         words = ["compare", *named, "-n", "4", "--prompts", str(prompts), "--out", str(out)]
         monkeypatch.setattr("sys.argv", ["spec", *words, "https://me:word@host/secret/v1?key=1"])
-        assert run(words) == 0
+        assert run_command(words) == 0
     lines = (out / "results.jsonl").read_text()
     assert a in lines and "secret" not in lines and "word" not in lines
 
-    assert run(["compare", "bundle", str(out), str(tmp_path / "b.zip"), "--anonymous"]) == 0
-    assert "127.0.0.1" not in json.dumps(bundle.check(tmp_path / "b.zip")[0].header.contenders, default=str)
+    assert run_command(["compare", "bundle", str(out), str(tmp_path / "b.zip"), "--anonymous"]) == 0
+    assert "127.0.0.1" not in json.dumps(bundle.check_bundle(tmp_path / "b.zip")[0].header.contenders, default=str)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_impossible_counts_of_a_file_are_refused(prompts, tmp_path, capsys):
     record["served"]["accepted"] = 10**6
     (out / "results.jsonl").write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
 
-    assert run(["compare", "show", str(out)]) == 2
+    assert run_command(["compare", "show", str(out)]) == 2
     assert "drafted tokens were accepted" in capsys.readouterr().err
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from spec_cli.main import run
-from spec_compare.records.reading import read
+from spec_cli.main import run_command
+from spec_compare.records.reading import read_results
 
 from spec_core import load
 from tests.compare.spec_bench_figures import figures
@@ -41,8 +41,8 @@ def comparison_folder(tmp_path_factory):
         "--out",
         str(folder / "out"),
     ]
-    assert run([*command, *more]) == 0
-    assert run(["compare", "export", str(folder / "out"), "--spec-bench", str(folder / "answers")]) == 0
+    assert run_command([*command, *more]) == 0
+    assert run_command(["compare", "export", str(folder / "out"), "--spec-bench", str(folder / "answers")]) == 0
     return folder
 
 
@@ -53,7 +53,9 @@ def rows(folder: Path) -> dict[tuple[str, str], dict]:
 
 def test_every_turn_is_asked_with_the_answers_before_it(comparison_folder):
     words = load("zoo:pico", weights=False).tokenizer
-    records = {(r.contender, r.prompt, r.turn): r for lap in read(comparison_folder / "out").laps for r in lap.records}
+    records = {
+        (r.contender, r.prompt, r.turn): r for lap in read_results(comparison_folder / "out").laps for r in lap.records
+    }
     first = records["ngram", "81", 0]
     talk = [("user", "def add(a, b):"), ("assistant", first.text), ("user", "Now subtract.")]
 
@@ -75,7 +77,7 @@ def test_a_row_counts_the_turns_of_a_question_together(comparison_folder):
     row = rows(comparison_folder)["ngram", "writing"]
     records = [
         r
-        for lap in read(comparison_folder / "out").laps
+        for lap in read_results(comparison_folder / "out").laps
         for r in lap.records
         if (r.contender, r.prompt) == ("ngram", "81")
     ]
@@ -129,7 +131,7 @@ def test_answer_files_have_the_fields_and_the_order_of_spec_bench(comparison_fol
 
 
 def test_the_wide_table_shows_both_figures(comparison_folder, capsys):
-    assert run(["compare", "show", str(comparison_folder / "out"), "--wide"]) == 0
+    assert run_command(["compare", "show", str(comparison_folder / "out"), "--wide"]) == 0
     row, out = rows(comparison_folder)["ngram", "all"], capsys.readouterr().out
 
     assert "Spec-Bench × / MAT" in out

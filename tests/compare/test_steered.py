@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from tests.support.installed import ROOT
 
@@ -28,7 +28,7 @@ def contrast(tmp_path, monkeypatch):
 def test_texts_are_compared_with_plain_decoding_under_the_rule(contrast, tmp_path, capsys, temperature):
     rule = ["--rule", "contrast:file=zoo:pico-draft,weight=2.0", "--temperature", temperature]
     text = ["-n", "12", "--limit", "1", "--no-bounds", "--threads", "1", "--out", str(tmp_path / "out")]
-    assert run(["compare", "-m", "zoo:pico", "--method", "ngram", *rule, *text]) == 0
+    assert run_command(["compare", "-m", "zoo:pico", "--method", "ngram", *rule, *text]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
     rows = {row["contender"]: row for row in summary["rows"] if row["family"] == "all"}
 
@@ -38,7 +38,7 @@ def test_texts_are_compared_with_plain_decoding_under_the_rule(contrast, tmp_pat
 
 def test_other_rules_are_compared_with_the_targets_text(contrast, tmp_path, capsys):
     text = ["-n", "8", "--limit", "1", "--no-bounds", "--threads", "1", "--out", str(tmp_path / "out")]
-    assert run(["compare", "-m", "zoo:pico", "--method", "ngram", "--rule", "rejection", *text]) == 0
+    assert run_command(["compare", "-m", "zoo:pico", "--method", "ngram", "--rule", "rejection", *text]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
 
     assert {row["contender"] for row in summary["rows"]} == {"plain", "ngram"}

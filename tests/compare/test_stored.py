@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_compare.exports.answers import file_names
 
 from tests.support.toy_plugins import install
@@ -23,7 +23,7 @@ def folder(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     install(monkeypatch)
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
-    assert run([*COMMAND, "--out", "one"]) == 0
+    assert run_command([*COMMAND, "--out", "one"]) == 0
     return tmp_path
 
 
@@ -43,9 +43,9 @@ def on_another_machine(folder, source: str, name: str, factor: float) -> None:
 def test_machines_stand_side_by_side_and_are_not_pooled(folder, capsys):
     on_another_machine(folder, "one", "slow", 10.0)
     capsys.readouterr()
-    assert run(["compare", "merge", "one", "slow", "--json"]) == 0
+    assert run_command(["compare", "merge", "one", "slow", "--json"]) == 0
     fast, slow = json.loads(capsys.readouterr().out)["machines"]
-    assert run(["compare", "merge", "one", "slow"]) == 0
+    assert run_command(["compare", "merge", "one", "slow"]) == 0
     table = capsys.readouterr().out
 
     assert (slow["machine"], slow["cpu"]) == ("slow", "the processor of slow")
@@ -60,12 +60,12 @@ def test_machines_have_intervals_and_whether_they_overlap(folder, capsys):
     """Both slow down alike, so that the speedups and their intervals stay; five prompts have intervals."""
     prompts = [{"id": f"{i}", "family": "f", "prompt": f"WORD {i} WORD"} for i in range(5)]
     (folder / "p.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-    assert run([*COMMAND, "--out", "five"]) == 0
+    assert run_command([*COMMAND, "--out", "five"]) == 0
     on_another_machine(folder, "five", "slow", 10.0)
     capsys.readouterr()
-    assert run(["compare", "merge", "five", "slow", "--json"]) == 0
+    assert run_command(["compare", "merge", "five", "slow", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["overlap"]
-    assert run(["compare", "merge", "five", "slow"]) == 0
+    assert run_command(["compare", "merge", "five", "slow"]) == 0
     table = capsys.readouterr().out
 
     assert {(one["contender"], one["overlap"]) for one in answers} == {("repeat", True)}
@@ -74,9 +74,9 @@ def test_machines_have_intervals_and_whether_they_overlap(folder, capsys):
 
 
 def test_the_same_machine_twice_is_told_apart_by_directory(folder, capsys):
-    assert run([*COMMAND, "--out", "two"]) == 0
+    assert run_command([*COMMAND, "--out", "two"]) == 0
     capsys.readouterr()
-    assert run(["compare", "merge", "one", "two"]) == 0
+    assert run_command(["compare", "merge", "one", "two"]) == 0
 
     assert "(one)" in (table := capsys.readouterr().out) and "(two)" in table
 
@@ -91,21 +91,21 @@ def test_the_same_machine_twice_is_told_apart_by_directory(folder, capsys):
     ],
 )
 def test_another_comparison_is_not_merged(folder, capsys, more, output):
-    assert run([*COMMAND, *more, "--out", "two"]) == 0
+    assert run_command([*COMMAND, *more, "--out", "two"]) == 0
     capsys.readouterr()
 
-    assert run(["compare", "merge", "one", "two"]) == 2
+    assert run_command(["compare", "merge", "one", "two"]) == 2
     err = capsys.readouterr().err
     assert "two has another comparison than one" in err and output in err
 
 
 def test_one_directory_cannot_be_merged(folder, capsys):
-    assert run(["compare", "merge", "one"]) == 2
+    assert run_command(["compare", "merge", "one"]) == 2
     assert "two directories or more" in capsys.readouterr().err
 
 
 def test_csv_has_the_rows_of_the_summary(folder):
-    assert run(["compare", "export", "one", "--csv", "t.csv"]) == 0
+    assert run_command(["compare", "export", "one", "--csv", "t.csv"]) == 0
     rows = json.loads((folder / "one" / "summary.json").read_text())["rows"]
     written = list(csv.DictReader((folder / "t.csv").open(newline="")))
 
@@ -117,7 +117,7 @@ def test_csv_has_the_rows_of_the_summary(folder):
 
 
 def test_texts_have_a_line_each(folder):
-    assert run(["compare", "export", "one", "--texts", "t.csv"]) == 0
+    assert run_command(["compare", "export", "one", "--texts", "t.csv"]) == 0
     written = list(csv.DictReader((folder / "t.csv").open(newline="")))
 
     assert [(r["contender"], r["prompt"], r["new_tokens"]) for r in written] == [
@@ -130,7 +130,7 @@ def test_texts_have_a_line_each(folder):
 
 def test_parquet_has_the_rows_or_says_what_it_needs(folder, capsys, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra [parquet] is not installed")
-    assert run(["compare", "export", "one", "--parquet", "t.parquet"]) == 0
+    assert run_command(["compare", "export", "one", "--parquet", "t.parquet"]) == 0
     rows = json.loads((folder / "one" / "summary.json").read_text())["rows"]
     table_rows = parquet.read_table("t.parquet").to_pylist()
 
@@ -144,24 +144,24 @@ def test_parquet_without_its_package_says_how_to_get_it(folder, capsys, monkeypa
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    assert run(["compare", "export", "one", "--parquet", "t.parquet"]) == 2
+    assert run_command(["compare", "export", "one", "--parquet", "t.parquet"]) == 2
     assert "pip install 'spec-core[parquet]'" in capsys.readouterr().err
 
 
 def test_export_without_a_format_is_refused(folder, capsys):
-    assert run(["compare", "export", "one"]) == 2
+    assert run_command(["compare", "export", "one"]) == 2
     assert "no format was named" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--csv", "--spec-bench"])
 def test_a_place_that_cannot_be_written_is_refused(folder, capsys, flag):
-    assert run(["compare", "export", "one", flag, "p.jsonl/x"]) == 2
+    assert run_command(["compare", "export", "one", flag, "p.jsonl/x"]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["show", "merge", "export"])
 def test_options_before_a_subcommand_are_refused(folder, capsys, command):
-    assert run(["compare", "--batch", "2", command, "one"]) == 2
+    assert run_command(["compare", "--batch", "2", command, "one"]) == 2
     assert f"--batch is no option of `spec compare {command}`" in capsys.readouterr().err
 
 
@@ -172,8 +172,8 @@ def test_names_of_answer_files_are_safe_and_unique():
 
 
 def test_swept_settings_are_columns_of_the_exported_table(folder):
-    assert run([*COMMAND, "--sweep", "repeat.length=1,2", "--sweep", "seed=3,4", "--out", "swept"]) == 0
-    assert run(["compare", "export", "swept", "--csv", "t.csv"]) == 0
+    assert run_command([*COMMAND, "--sweep", "repeat.length=1,2", "--sweep", "seed=3,4", "--out", "swept"]) == 0
+    assert run_command(["compare", "export", "swept", "--csv", "t.csv"]) == 0
     written = [r for r in csv.DictReader((folder / "t.csv").open(newline="")) if r["family"] == "all"]
 
     assert [(r["methods"], r["repeat.length"], r["seed"]) for r in written] == [
@@ -181,7 +181,7 @@ def test_swept_settings_are_columns_of_the_exported_table(folder):
         ("repeat", "1", "3"), ("repeat", "1", "4"), ("repeat", "2", "3"), ("repeat", "2", "4"),
     ]  # fmt: skip
     assert "max_tokens" not in written[0]
-    assert run(["compare", "export", "swept", "--texts", "x.csv"]) == 0
+    assert run_command(["compare", "export", "swept", "--texts", "x.csv"]) == 0
     texts = list(csv.DictReader((folder / "x.csv").open(newline="")))
     assert {(r["repeat.length"], r["seed"]) for r in texts if r["contender"].startswith("repeat")} == {
         ("1", "3"), ("1", "4"), ("2", "3"), ("2", "4"),

@@ -11,9 +11,9 @@ from spec_compare.figures.acceptance import AcceptanceLengths
 from spec_compare.figures.columns import COLUMNS, FEW, by_position, informative_columns, title
 from spec_compare.figures.difference import first_difference
 from spec_compare.figures.summary import rows
-from spec_compare.figures.table import cells_of, show
+from spec_compare.figures.table import cells_of, show_rows
 from spec_compare.figures.titles import names
-from spec_compare.measuring.measure import Lap, Record, Steps, batches, rotate
+from spec_compare.measuring.measure import Lap, Record, Steps, batches, rotate_names
 
 from spec_core.commands import split_methods
 from spec_core.toolkit.tally import DraftStatistics
@@ -107,7 +107,7 @@ def test_a_family_called_all_is_part_of_all():
 
 def test_names_are_shown_as_they_are(capsys):
     """Brackets are not interpreted as markup."""
-    show(rows(pair("a", 4, 2, family="[bold]") + pair("b", 4, 2, family="g"), {"fast": "LOSSY [/x]"}), [])
+    show_rows(rows(pair("a", 4, 2, family="[bold]") + pair("b", 4, 2, family="g"), {"fast": "LOSSY [/x]"}), [])
     out = capsys.readouterr().out
 
     assert "[bold], 1 prompts" in out and "LOSSY [/x]" in out
@@ -188,11 +188,11 @@ def test_the_wide_table_has_every_figure_that_there_is():
 
 def test_with_several_sequences_the_rate_of_one_and_of_all_are_named(capsys):
     table_rows = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
-    show(table_rows, [], batch=4)
+    show_rows(table_rows, [], batch=4)
     out = capsys.readouterr().out
 
     assert "tokens/s of each" in out and "tokens/s of all" in out and "350.0" in out
-    show(table_rows, [], batch=1)
+    show_rows(table_rows, [], batch=1)
     assert "tokens/s of" not in capsys.readouterr().out
 
 
@@ -201,7 +201,7 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
     table_rows = [
         attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"
     ]
-    show(table_rows, [])
+    show_rows(table_rows, [])
 
     assert (
         "fast: 0.93 of what its acceptance allows (2.15×); with every draft accepted 2.20×; "
@@ -281,7 +281,7 @@ def test_batches_never_mix_families():
 
 
 def test_rotation_comes_round():
-    assert [rotate(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
+    assert [rotate_names(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.tables import Cells, is_fitting, lay_out
 from spec_compare.figures.columns import informative_columns
-from spec_compare.figures.outcome import recompute
+from spec_compare.figures.outcome import recompute_outcome
 from spec_compare.figures.overlap import intervals_overlap
 from spec_compare.figures.summary import rows
-from spec_compare.figures.table import cells_of, cut_worst_families, show
-from spec_compare.records.reading import read
+from spec_compare.figures.table import cells_of, cut_worst_families, show_rows
+from spec_compare.records.reading import read_results
 from spec_compare.rerun import agreement, statement
 
 from tests.compare.test_compare import begin, compare, folder, words  # noqa: F401
@@ -58,7 +58,7 @@ def test_names_are_those_inside_the_group(compare, folder, capsys):  # noqa: F81
 
     assert code == 0
     assert shown == ["toy-0, temperature 0:", "plain", "repeat", "toy-0, temperature 0.9:", "plain", "repeat"]
-    assert run(["compare", "show", "out"]) == 0
+    assert run_command(["compare", "show", "out"]) == 0
     assert capsys.readouterr().out.split("\n\n")[:3] == out.split("\n\n")[:3]
 
 
@@ -80,14 +80,14 @@ def test_the_worst_family_is_cut_where_the_table_would_not_fit(monkeypatch, caps
     assert not is_fitting(cells_of(whole, names, 1, 0.9), width)
 
     monkeypatch.setattr("spec_compare.figures.table.terminal_width", lambda: width)
-    show(table_rows, [])
+    show_rows(table_rows, [])
     last = capsys.readouterr().out.split("all families")[1]
     assert long_name not in last and "mat…ing" in last and "\n  speedup" not in last
 
 
 def test_the_heading_of_intervals_says_what_they_are(capsys):
     laps = [lap for i in range(5) for lap in pair(str(i), 4, 2 + i / 10)]
-    show(rows(laps, {}), [], level=0.95)
+    show_rows(rows(laps, {}), [], level=0.95)
 
     assert "95% CI" in capsys.readouterr().out
 
@@ -118,8 +118,8 @@ def test_intervals_overlap_if_they_have_a_value_in_common(ends, expected):
 )
 def test_a_rerun_says_whether_the_intervals_overlap(tmp_path, monkeypatch, now, words_of_it):
     begin(monkeypatch, tmp_path)
-    assert run(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
-    whole = recompute(read(tmp_path / "out"))
+    assert run_command(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
+    whole = recompute_outcome(read_results(tmp_path / "out"))
 
     def outcome_with(speedup, low, high):
         return attrs.evolve(whole, rows=[attrs.evolve(row, speedup=speedup, low=low, high=high) for row in whole.rows])
@@ -133,11 +133,11 @@ def test_a_rerun_says_whether_the_intervals_overlap(tmp_path, monkeypatch, now, 
 @pytest.mark.parametrize("options", [[], ["--bounds"]])
 def test_a_rerun_measures_costs_only_if_the_bundle_has_them_or_on_request(tmp_path, monkeypatch, capsys, options):
     begin(monkeypatch, tmp_path)
-    assert run(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
-    assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
-    assert run(["compare", "--rerun", "b.zip", "--out", "again", *options]) == 0
+    assert run_command(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
+    assert run_command(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
+    assert run_command(["compare", "--rerun", "b.zip", "--out", "again", *options]) == 0
 
-    assert bool(recompute(read(tmp_path / "again")).costs) is bool(options)
+    assert bool(recompute_outcome(read_results(tmp_path / "again")).costs) is bool(options)
 
 
 def test_ctrl_c_says_what_was_measured_and_how_to_keep_it(compare, folder, monkeypatch):  # noqa: F811

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from tests.support.small_models import tiny_gguf
 
@@ -19,7 +19,7 @@ def spec(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("SPEC_CONTROL", raising=False)
 
     def call(*arguments):
-        code = run(list(arguments))
+        code = run_command(list(arguments))
         return code, *capsys.readouterr()
 
     return call

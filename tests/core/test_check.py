@@ -6,7 +6,7 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_methods.ngram import Ngram
 
 from spec_core import CONTRACT, Compat, hookimpl
@@ -21,7 +21,7 @@ def check(capsys, monkeypatch, tmp_path):
     install(monkeypatch)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = run(["check", *arguments])
+        code = run_command(["check", *arguments])
         return code, *capsys.readouterr()
 
     return call

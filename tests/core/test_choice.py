@@ -14,7 +14,7 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
-from spec_core.sampling.choose import KINDS, adjust, finite_choice, likeliest, likeliest_on_device, place, support
+from spec_core.sampling.choose import KINDS, adjust_row, finite_choice, likeliest_on_device, most_likely, place, support
 from spec_core.sampling.instruction_set import allowed_sets
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
@@ -64,10 +64,10 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
         row[ids] = case.row.float()[ids]
         for i, pair in enumerate(pairs):
             (seed, stream, domain), before = case.source, [token for token, _ in pairs[:i]]
-            history = adjust(row, case.sampling, case.tokens + before, case.prompt)
+            history = adjust_row(row, case.sampling, case.tokens + before, case.prompt)
             source = seed, stream, domain + i * (1 << 16) & 0xFFFFFFFF
             with np.errstate(invalid="ignore"):
-                token, logit, apart = reference.choose(history.numpy(), case.sampling, source, case.t + i)
+                token, logit, apart = reference.choose_token(history.numpy(), case.sampling, source, case.t + i)
             assert pair == (token, agreement(apart) if math.isfinite(logit) else 0.0)
         assert end == "the draft is longer than its chooser allows"
 
@@ -127,7 +127,7 @@ def test_noise_is_that_of_the_reference(isa, n):
 def test_probabilities_are_those_of_the_reference(isa, monkeypatch):
     """With few and with many likeliest tokens, and log-probabilities with the best tokens."""
     given = rows(300)
-    ask = lambda row: [*(likeliest(row[None], n) for n in (0, 1, 8, 64, 65, 999)), logprob(row, len(row) // 2, 5)]
+    ask = lambda row: [*(most_likely(row[None], n) for n in (0, 1, 8, 64, 65, 999)), logprob(row, len(row) // 2, 5)]
     natively = [ask(row) for row in given]
     monkeypatch.setattr(native, "module", None)
 
@@ -138,7 +138,7 @@ def test_probabilities_are_those_of_the_softmax(isa):
     """Of the whole row, of several rows in one call."""
     rows = torch.randn(5, 3000, generator=torch.Generator().manual_seed(0)) * 4
     exact = torch.softmax(rows.double(), -1)
-    for pairs, chances in zip(likeliest(rows, 20), exact, strict=True):
+    for pairs, chances in zip(most_likely(rows, 20), exact, strict=True):
         best = chances.sort(descending=True, stable=True)
         assert [token for token, _ in pairs] == best.indices[:20].tolist()
         assert np.allclose([chance for _, chance in pairs], best.values[:20], rtol=3e-6, atol=0)
@@ -165,8 +165,8 @@ def test_a_row_without_a_choice_is_named_the_same(bad, pure):
     """Natively: tests of bad answers."""
     row = torch.full((9,), bad)
 
-    assert likeliest(row[None], 2) == [[(0, 0.0), (1, 0.0)]]
-    token, logit, _ = reference.choose(row.numpy(), Sampling(1.0, top_k=2), (0, 0, 0), 0)
+    assert most_likely(row[None], 2) == [[(0, 0.0), (1, 0.0)]]
+    token, logit, _ = reference.choose_token(row.numpy(), Sampling(1.0, top_k=2), (0, 0, 0), 0)
     with pytest.raises(Exception, match=r"are NaN|no logit of the target is above"):
         finite_choice([token], [logit])
 
@@ -219,8 +219,8 @@ def test_rows_of_other_types_and_layouts_are_read_as_they_are():
     row = torch.randn(100, generator=torch.Generator().manual_seed(0))
     wide = torch.stack([row, -row], 1)
 
-    assert likeliest(row[None].bfloat16(), 3) == likeliest(row[None].bfloat16().float(), 3)
-    assert likeliest(wide[None, :, 0], 3) == likeliest(row[None], 3)
+    assert most_likely(row[None].bfloat16(), 3) == most_likely(row[None].bfloat16().float(), 3)
+    assert most_likely(wide[None, :, 0], 3) == most_likely(row[None], 3)
     assert place(row, stride=0) == (row.data_ptr(), 0, KINDS[torch.float32], 100)
 
 
@@ -240,8 +240,8 @@ def test_the_logarithm_is_right_to_the_last_place():
     rng = np.random.default_rng(0)
     for x in (rng.random(20_000), rng.random(20_000) * 40, 1 - rng.random(20_000) * 2.0**-40, 2.0 ** -rng.random(999)):
         exact = np.array([math.log(v) for v in x])
-        assert (np.abs(arithmetic.log(x) - exact) <= np.spacing(np.abs(exact))).all()
-    assert arithmetic.log(np.array([1.0])) == 0
+        assert (np.abs(arithmetic.natural_log(x) - exact) <= np.spacing(np.abs(exact))).all()
+    assert arithmetic.natural_log(np.array([1.0])) == 0
 
 
 def test_weights_are_the_exponential():
@@ -268,7 +268,7 @@ def test_likeliest_tokens_of_a_device_are_those_of_the_host(dtype):
     rows[2], rows[3], rows[4, 7], rows[5, 9], rows[6, ::2] = -1e9, -math.inf, math.nan, math.inf, -0.0
     rows[6, 1::2] = 0.0
     for count in (1, 5, 400):
-        expected, results = likeliest(rows.to(dtype), count), likeliest_on_device(rows.to(dtype), count)
+        expected, results = most_likely(rows.to(dtype), count), likeliest_on_device(rows.to(dtype), count)
         for row, of_device in zip(expected, results, strict=True):
             assert [token for token, _ in row] == [token for token, _ in of_device]
             assert all(abs(p - q) <= 2e-6 for (_, p), (_, q) in zip(row, of_device, strict=True))

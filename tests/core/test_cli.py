@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import safetensors.torch
 from safetensors.torch import load_file
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.environment import facts
 
 from spec_core import __main__
@@ -35,7 +35,7 @@ def spec(capsys, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = run(list(arguments))
+        code = run_command(list(arguments))
         out, err = capsys.readouterr()
         return code, out, err
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from safetensors.torch import load_file
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_cli.plugins import describe_plugin
 
 from tests.support.toy_plugins import install
@@ -29,7 +29,7 @@ def spec(capsys, monkeypatch, tmp_path):
     install(monkeypatch)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = run(list(arguments))
+        code = run_command(list(arguments))
         return code, *capsys.readouterr()
 
     return call

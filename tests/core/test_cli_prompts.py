@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_cli.show import has_colours
 from spec_cli.watch import NAMES, Prefill, prefill
 from spec_commands import prompts
@@ -30,7 +30,7 @@ def generate(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = run(["generate", "-m", MODEL, *arguments])
+        code = run_command(["generate", "-m", MODEL, *arguments])
         return code, *capsys.readouterr()
 
     return call
@@ -175,8 +175,8 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
     screen = Screen()
     with monkeypatch.context() as patched:
         patched.setattr("sys.stdout", screen)
-        assert run(["settings"]) == 0
-    run(["settings"])
+        assert run_command(["settings"]) == 0
+    run_command(["settings"])
     lines = capsys.readouterr().out.splitlines()
 
     assert max(map(len, screen.getvalue().splitlines())) <= 80
@@ -193,7 +193,7 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
     ids=["argument", "setting", "before-the-command"],
 )
 def test_a_wrong_call_says_what_to_write(capsys, arguments, output):
-    assert run(arguments) == 2
+    assert run_command(arguments) == 2
     assert output in capsys.readouterr().err
 
 
@@ -218,17 +218,20 @@ def test_a_line_of_prompts_ends_where_json_says_so(tmp_path):
     lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in ("one\u2028two", "three\x85four")]
     (tmp_path / "p.jsonl").write_text("\n".join(lines), "utf-8-sig")
 
-    assert [prompt.given for prompt in prompts.read(tmp_path / "p.jsonl")] == ["one\u2028two", "three\x85four"]
+    assert [prompt.given for prompt in prompts.read_prompt_file(tmp_path / "p.jsonl")] == [
+        "one\u2028two",
+        "three\x85four",
+    ]
 
 
 def test_the_first_turn_of_a_conversation_is_asked(tmp_path):
     file = tmp_path / "p.jsonl"
     jsonl(file, {"question_id": 81, "turns": ["Hello", "More"]}, {"id": "2", "prompt": "x"})
 
-    first, second = prompts.read(file, forms=(*prompts.FORMS, prompts.TURNS))
+    first, second = prompts.read_prompt_file(file, forms=(*prompts.FORMS, prompts.TURNS))
     assert (first.id, first.given) == ("81", [{"role": "user", "content": "Hello"}]) and second.given == "x"
     with pytest.raises(UsageError, match="line 1: no prompt"):
-        prompts.read(file)
+        prompts.read_prompt_file(file)
     jsonl(file, {"id": "1", "turns": []})
     with pytest.raises(UsageError, match="turns must be a list of texts"):
-        prompts.read(file, forms=(*prompts.FORMS, prompts.TURNS))
+        prompts.read_prompt_file(file, forms=(*prompts.FORMS, prompts.TURNS))

@@ -14,7 +14,7 @@ from spec_core import Compat, Draft, Request, Run, Sampling, UsageError, Verdict
 from spec_core.contract.fields import field_of
 from spec_core.errors import ConstraintError
 from spec_core.sampling import native, reference
-from spec_core.sampling.choose import adjust, bits, draw_token
+from spec_core.sampling.choose import adjust_row, bits, draw_token
 from spec_core.testing import ToyConstraint, ToyRollback, ToyTarget
 from spec_core.testing.constraint import ToyMatcher
 from spec_core.toolkit import allowed_mask, forced_tokens
@@ -100,8 +100,8 @@ def test_the_native_choice_under_a_mask_is_that_of_the_reference():
         mask = rng.integers(0, 2**32, -(-len(case.row) // 32), dtype=np.uint32)
         mask |= rng.integers(0, 2**32, len(mask), dtype=np.uint32)
         history = case.tokens, case.prompt, case.drafted
-        row = adjust(case.row, case.sampling, [*case.tokens, *case.drafted], case.prompt, mask)
-        expected = reference.choose(row.numpy(), case.sampling, case.source, case.t)
+        row = adjust_row(case.row, case.sampling, [*case.tokens, *case.drafted], case.prompt, mask)
+        expected = reference.choose_token(row.numpy(), case.sampling, case.source, case.t)
 
         choice = draw_token(case.row, case.sampling, case.source, case.t, history, mask)
 
@@ -120,7 +120,7 @@ def test_the_choice_without_native_code_is_the_same(monkeypatch):
 def test_tokens_beyond_the_mask_are_not_allowed():
     row, mask = torch.zeros(40), np.array([0b100], np.uint32)
 
-    assert adjust(row, Sampling(), [], 0, mask).isfinite().nonzero().tolist() == [[2]]
+    assert adjust_row(row, Sampling(), [], 0, mask).isfinite().nonzero().tolist() == [[2]]
     assert bits(mask) == (mask.ctypes.data, 1)
     assert draw_token(row, Sampling(), (0, 0, 0), 0, ((), 0, ()), mask)[0] == 2
 

@@ -14,7 +14,7 @@ from toys import DENSE, DRAFTERS, Fixed, drafter, finish, sampling_keywords, tog
 
 from spec_core import Draft, Request, Run, SpecError
 from spec_core.sampling import device, native
-from spec_core.sampling.draws import Draw, pack
+from spec_core.sampling.draws import Draw, pack_draws
 from spec_core.testing import ToyConstraint, ToyRollback, ToyTarget
 from tests.support import choice_reference as reference
 from tests.support.away import Away, AwayTarget
@@ -238,7 +238,7 @@ def test_masks_of_another_width_are_fitted():
     short, long = np.array([7], np.uint32), np.array([1, 2, 3, 4], np.uint32)
     draws = [Draw(0, sampling_keywords()["sampling"], (1, 0, 0), 0, mask=mask) for mask in (short, None, long)]
 
-    arrays = pack(draws, 70)
+    arrays = pack_draws(draws, 70)
 
     assert arrays.masked.tolist() == [0, 2]
     assert arrays.masks.tolist() == [[7, 0, 0], [1, 2, 3]]

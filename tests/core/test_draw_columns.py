@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spec_core import Sampling
-from spec_core.sampling.draws import Draw, PlainRows, pack, pack_columns
+from spec_core.sampling.draws import Draw, PlainRows, pack_columns, pack_draws
 from spec_core.sampling.noise import DOMAIN_CHOICE, DOMAIN_TOKEN
 
 SPANS = [
@@ -26,7 +26,7 @@ def test_columns_are_the_arrays_of_single_choices(spans):
         for span in spans
         for i, depth in enumerate(span.depths)
     ]
-    columns, expected = pack_columns(spans, 300), pack(draws, 300)
+    columns, expected = pack_columns(spans, 300), pack_draws(draws, 300)
 
     for field in attrs.fields(type(expected)):
         one, other = getattr(columns, field.name), getattr(expected, field.name)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from spec_core import Draft, PluginError, Refused, Run, hookimpl
-from spec_core.testing import RuleConformance, ToyTarget, conform
-from spec_core.toolkit import TokenDrafter, choosers, walk
+from spec_core.testing import RuleConformance, ToyTarget, check_conformance
+from spec_core.toolkit import TokenDrafter, choosers, walk_draft
 from tests.core.toys import Drafts, Says
 
 
@@ -21,7 +21,7 @@ class Decides(Says):
     @hookimpl
     def accept(self, step):
         for seq, choice in choosers(step):
-            step.decide(seq, walk(step.part(seq).draft, choice))
+            step.decide(seq, walk_draft(step.part(seq).draft, choice))
 
 
 class GreedyOrDrawn(Drafts):
@@ -106,7 +106,7 @@ def test_drafters_that_choose_as_the_request_does_say_so():
 
 def test_a_rule_of_greedy_drafts_passes_the_kit():
     """The kit gives it deterministic drafts at temperature 0 alone."""
-    outcomes = conform(RuleConformance, lambda: Decides(judges={"sampled", "greedy"}))
+    outcomes = check_conformance(RuleConformance, lambda: Decides(judges={"sampled", "greedy"}))
 
     assert [one.found for one in outcomes if one.result == "broken"] == []
     assert "test_greedy_text_equals_plain_decoding" in [one.check for one in outcomes if one.result == "kept"]

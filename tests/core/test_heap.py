@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.heap import frozen_heap
 
 from spec_core import Run
@@ -33,9 +33,9 @@ def test_texts_are_generated_and_compared_so(monkeypatch):
     counts, step = [], Run.step
     monkeypatch.setattr(Run, "step", lambda run: (counts.append(gc.get_freeze_count()), step(run))[1])
 
-    assert run(["generate", "-m", "zoo:pico", "-p", "def add(", "-n", "4"]) == 0
+    assert run_command(["generate", "-m", "zoo:pico", "-p", "def add(", "-n", "4"]) == 0
     assert min(counts) > 10_000
     del counts[:]
-    assert run(["compare", "-m", "zoo:pico", "--method", "ngram", "-n", "4", "--limit", "1"]) == 0
+    assert run_command(["compare", "-m", "zoo:pico", "--method", "ngram", "-n", "4", "--limit", "1"]) == 0
     assert counts[-1] > 10_000
     assert gc.get_freeze_count() == 0

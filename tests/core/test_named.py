@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from spec_core import Run, UsageError, load
 from spec_core.settings.file import read_file
@@ -59,7 +59,7 @@ def test_one_comparison_holds_a_method_against_itself(tmp_path, capsys):
     prompts.write_text('{"prompt": "a b a b a"}\n')
     methods = ["--method", "ngram:draft_max=1", "--method", "ngram:draft_max=4+suffix"]
 
-    code = run(["compare", "-m", str(tiny_gguf()), "-n", "4", "--prompts", str(prompts), "--json", *methods])
+    code = run_command(["compare", "-m", str(tiny_gguf()), "-n", "4", "--prompts", str(prompts), "--json", *methods])
 
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert code == 0

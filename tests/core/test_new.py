@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_cli.new import KINDS
 
 from spec_core.assembly.discovery import GROUPS
@@ -42,7 +42,7 @@ def test_new_packages_pass_their_own_tests(tmp_path, chosen):
 
 def name_of(kind: str, into: Path) -> tuple[str, str]:
     """(module, name) of the entry point of a new package."""
-    assert run(["new", kind, f"my-{kind}", "--into", str(into)]) == 0
+    assert run_command(["new", kind, f"my-{kind}", "--into", str(into)]) == 0
     project = tomllib.loads((into / f"spec-my-{kind}" / "pyproject.toml").read_text("utf-8"))["project"]
     module, _, name = project["entry-points"][GROUPS[kind]][f"my-{kind}"].partition(":")
     return module, name
@@ -50,7 +50,7 @@ def name_of(kind: str, into: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", ["My", "a_b", "../up", "", "1st", "ngram"])
 def test_a_name_that_cannot_be_is_refused(name, tmp_path, capsys):
-    assert run(["new", "method", name, "--into", str(tmp_path)]) == 2
+    assert run_command(["new", "method", name, "--into", str(tmp_path)]) == 2
 
     assert "error: " in capsys.readouterr().err and not list(tmp_path.iterdir())
 
@@ -58,7 +58,7 @@ def test_a_name_that_cannot_be_is_refused(name, tmp_path, capsys):
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "spec-my-own").mkdir()
 
-    assert run(["new", "rule", "my-own", "--into", str(tmp_path)]) == 2
+    assert run_command(["new", "rule", "my-own", "--into", str(tmp_path)]) == 2
     assert "exists" in capsys.readouterr().err
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 def test_its_workflow_runs_the_kit_on_two_systems_before_it_publishes(tmp_path, kind):
     """With an identity in place of a token, for tags alone."""
     yaml = pytest.importorskip("yaml")
-    assert run(["new", kind, "my-own", "--into", str(tmp_path)]) == 0
+    assert run_command(["new", kind, "my-own", "--into", str(tmp_path)]) == 0
     text = (tmp_path / "spec-my-own" / ".github" / "workflows" / "test.yml").read_text("utf-8")
     kit, publish = (yaml.safe_load(text)["jobs"][name] for name in ("kit", "publish"))
 
@@ -80,7 +80,7 @@ def test_its_workflow_runs_the_kit_on_two_systems_before_it_publishes(tmp_path, 
 def test_its_readme_shows_the_badge_that_its_command_writes(tmp_path, capsys):
     """The command is one that the program understands; no name is left open."""
     for kind in KINDS:
-        assert run(["new", kind, "my-own", "--into", str(tmp_path / kind)]) == 0
+        assert run_command(["new", kind, "my-own", "--into", str(tmp_path / kind)]) == 0
         text = (tmp_path / kind / "spec-my-own" / "README.md").read_text("utf-8")
         [command] = [line for line in text.splitlines() if line.startswith("spec check ")]
         check_understood(command.split()[1:])
@@ -89,7 +89,7 @@ def test_its_readme_shows_the_badge_that_its_command_writes(tmp_path, capsys):
 
 
 def test_the_text_of_a_project_is_its_readme(tmp_path):
-    assert run(["new", "method", "my-own", "--into", str(tmp_path)]) == 0
+    assert run_command(["new", "method", "my-own", "--into", str(tmp_path)]) == 0
     project = tomllib.loads((tmp_path / "spec-my-own" / "pyproject.toml").read_text("utf-8"))["project"]
 
     assert (tmp_path / "spec-my-own" / project["readme"]).read_text("utf-8").startswith("# spec-my-own\n")

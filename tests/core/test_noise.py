@@ -10,7 +10,7 @@ import torch
 from toys import chi_square_p
 
 from spec_core.sampling import native
-from spec_core.sampling.choose import choose, support
+from spec_core.sampling.choose import choose_token, support
 from spec_core.sampling.noise import DOMAIN_DRAFT, gumbel, philox, uniform
 from spec_core.sampling.parameters import Sampling
 
@@ -138,7 +138,7 @@ def test_the_winner_has_the_distribution_of_the_row(name, over):
     sampling = Sampling(temperature=1.0)
     counts = np.zeros(len(row))
     for i in range(DRAWS[native.module is None]):
-        counts[choose(row, sampling, **{"seed": 11, "t": 5, key: i})] += 1
+        counts[choose_token(row, sampling, **{"seed": 11, "t": 5, key: i})] += 1
 
     assert chi_square_p(counts, torch.softmax(row, -1).numpy()) > 1e-4
 
@@ -154,7 +154,7 @@ def test_only_the_support_needs_noise(cut):
         whole = torch.full((200,), -math.inf, dtype=torch.float64)
         whole[ids] = z
 
-        assert int((whole + gumbel(3, t, 200)).argmax()) == choose(row, sampling, 3, t)
+        assert int((whole + gumbel(3, t, 200)).argmax()) == choose_token(row, sampling, 3, t)
 
 
 @pytest.mark.slow
@@ -166,6 +166,6 @@ def test_two_readers_of_the_noise_agree_as_often_as_they_can():
     one = Sampling(temperature=1.0)
     n = 6_000
 
-    agree = sum(choose(p.log(), one, 4, t) == choose(q.log(), one, 4, t) for t in range(n)) / n
+    agree = sum(choose_token(p.log(), one, 4, t) == choose_token(q.log(), one, 4, t) for t in range(n)) / n
 
     assert abs(agree - expected) < 4 * math.sqrt(expected * (1 - expected) / n)

@@ -9,7 +9,7 @@ from toys import Fixed, dense, finish, ones, plain
 from spec_core import Compat, Draft, DraftPlan, Limit, Request, Run, UsageError, hookimpl
 from spec_core.assembly.construct import PluginInstance
 from spec_core.errors import PluginError
-from spec_core.testing import DrafterConformance, ToyTarget, conform
+from spec_core.testing import DrafterConformance, ToyTarget, check_conformance
 
 DENSE = {"recurrent": False}
 
@@ -125,7 +125,7 @@ def test_spec_check_tells_a_controller_that_does_not_declare_itself():
             for _ in step.undrafted:
                 step.plan(DraftPlan({"m": Limit(1)}))
 
-    broken = [outcome.found for outcome in conform(DrafterConformance, Unsaid) if outcome.result == "broken"]
+    broken = [outcome.found for outcome in check_conformance(DrafterConformance, Unsaid) if outcome.result == "broken"]
 
     assert any("return Compat(drafts=()) from compat" in text for text in broken)
 

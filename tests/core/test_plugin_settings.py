@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from spec_core import PluginError, UsageError, hookimpl
-from spec_core.commands import construct
+from spec_core.commands import construct_plugin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,18 +45,18 @@ class Raises:
 
 
 def test_only_annotations_of_settings_must_resolve():
-    plugin = construct(Inherits, {"n": "4", "share": "0.5"}, "own")
+    plugin = construct_plugin(Inherits, {"n": "4", "share": "0.5"}, "own")
 
     assert (plugin.n, plugin.share, plugin.more, plugin.table) == (4, 0.5, "x", None)
 
 
 def test_a_setting_whose_type_does_not_resolve_is_named_with_its_plugin():
     with pytest.raises(UsageError, match=r"own\.start: its type 'Tensor \| None' does not resolve: NameError") as text:
-        construct(Unresolved, {}, "own")
+        construct_plugin(Unresolved, {}, "own")
 
     assert f"in {__name__}, import the type outside of TYPE_CHECKING" in text.value.hint
 
 
 def test_a_constructor_that_raises_is_named():
     with pytest.raises(PluginError, match="plugin 'own' failed in its constructor: RuntimeError: no more ideas"):
-        construct(Raises, {}, "own")
+        construct_plugin(Raises, {}, "own")

@@ -38,21 +38,21 @@ def install(monkeypatch):
 def test_the_target_that_recognises_a_path_gets_it(install, tmp_path):
     install("small", "fail")
 
-    assert module.recognise(tmp_path / "a.small") == "small"
+    assert module.recognise_scheme(tmp_path / "a.small") == "small"
 
 
 def test_a_path_of_several_targets_is_refused(install, tmp_path):
     install("small", "has_dot")
 
     with pytest.raises(UsageError, match="several targets: has_dot, small"):
-        module.recognise(tmp_path / "a.small")
+        module.recognise_scheme(tmp_path / "a.small")
 
 
 def test_a_path_of_nobody_is_refused_and_who_failed_is_named(install, tmp_path):
     install("small", "fail")
 
     with pytest.raises(UsageError, match=r"asked: fail, small; fail failed \(ValueError: out of order\)"):
-        module.recognise(tmp_path / "a.large")
+        module.recognise_scheme(tmp_path / "a.large")
 
 
 def test_nothing_heavy_is_imported_to_recognise():

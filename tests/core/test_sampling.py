@@ -12,7 +12,7 @@ from toys import DRAFTERS, chi_square_p, drafter, forward, plain, texts, togethe
 
 from spec_core import Request, Sampling
 from spec_core.sampling import reference
-from spec_core.sampling.choose import adjust, choose, gap, largest, support
+from spec_core.sampling.choose import adjust_row, choose_token, gap, largest_logits, support
 from spec_core.sampling.logprob import logprob
 from spec_core.testing import ToyTarget
 
@@ -55,7 +55,7 @@ def distribution(logits, history: list[int], prompt: int, sampling: Sampling) ->
 
 def distribution_of(logits: torch.Tensor, sampling: Sampling, history=(), prompt=0) -> np.ndarray:
     """The distribution of the project's own functions."""
-    ids, z = support(adjust(logits, sampling, list(history), prompt), sampling)
+    ids, z = support(adjust_row(logits, sampling, list(history), prompt), sampling)
     p = np.zeros(len(logits))
     p[ids.numpy()] = torch.softmax(z, -1).numpy()
     return p
@@ -103,10 +103,10 @@ def test_the_support_and_its_distribution_are_those_written_down(name):
 def test_the_choice_has_the_distribution_written_down(name):
     """Chi-square of 2,000 choices against the directly computed distribution."""
     sampling = Sampling(**{"temperature": 1.0, **SETTINGS[name]})
-    adjusted = adjust(LOGITS, sampling, HISTORY, 4)
+    adjusted = adjust_row(LOGITS, sampling, HISTORY, 4)
     counts = np.zeros(8)
     for seed in range(2_000):
-        counts[choose(adjusted, sampling, seed, 0)] += 1
+        counts[choose_token(adjusted, sampling, seed, 0)] += 1
 
     assert chi_square_p(counts, distribution(LOGITS, HISTORY, 4, sampling)) > 1e-4
 
@@ -157,10 +157,10 @@ def test_many_ties_are_cut_by_id():
 def test_ties_go_to_the_lowest_id():
     """At temperature 0, with every path to the argmax."""
     logits = row(1.0, 5.0, 5.0, 5.0)
-    assert choose(logits, Sampling(), 0, 0) == 1
-    assert largest(logits[None].float())[0] == [1]
-    assert largest(logits[None].bfloat16())[0] == [1]
-    assert choose(adjust(logits, Sampling(logit_bias={0: 4.0}), [], 0), Sampling(), 0, 0) == 0
+    assert choose_token(logits, Sampling(), 0, 0) == 1
+    assert largest_logits(logits[None].float())[0] == [1]
+    assert largest_logits(logits[None].bfloat16())[0] == [1]
+    assert choose_token(adjust_row(logits, Sampling(logit_bias={0: 4.0}), [], 0), Sampling(), 0, 0) == 0
 
 
 def test_equal_scores_go_to_the_lowest_id(monkeypatch):
@@ -168,7 +168,7 @@ def test_equal_scores_go_to_the_lowest_id(monkeypatch):
     monkeypatch.setattr(reference, "noise", lambda seed, t, ids, *rest: np.zeros(np.shape(ids) or ids))
     for cut in ({}, {"top_k": 3}, {"top_p": 0.99}):
         sampling = Sampling(temperature=1.0, **cut)
-        assert reference.choose(row(1.0, 3.0, 2.0, 3.0, 3.0).numpy(), sampling, (0, 0, 0), 0)[0] == 1
+        assert reference.choose_token(row(1.0, 3.0, 2.0, 3.0, 3.0).numpy(), sampling, (0, 0, 0), 0)[0] == 1
 
 
 @pytest.mark.parametrize("top_p, kept", [(0.5, 1), (0.50001, 2), (0.75, 2), (0.76, 3), (0.99, 4), (1.0, 4), (1e-9, 1)])
@@ -192,15 +192,15 @@ def test_penalties_see_what_they_say():
     logits = row(1.0, 1.0, -1.0, 1.0)
     history = [0, 2, -1, 3, 3]  # the prompt is [0, 2, -1]
 
-    assert adjust(logits, Sampling(repetition_penalty=2.0), history, 3).tolist() == [0.5, 1.0, -2.0, 0.5]
-    assert adjust(logits, Sampling(presence_penalty=0.5), history, 3).tolist() == [1.0, 1.0, -1.0, 0.5]
-    assert adjust(logits, Sampling(frequency_penalty=0.25), history, 3).tolist() == [1.0, 1.0, -1.0, 0.5]
+    assert adjust_row(logits, Sampling(repetition_penalty=2.0), history, 3).tolist() == [0.5, 1.0, -2.0, 0.5]
+    assert adjust_row(logits, Sampling(presence_penalty=0.5), history, 3).tolist() == [1.0, 1.0, -1.0, 0.5]
+    assert adjust_row(logits, Sampling(frequency_penalty=0.25), history, 3).tolist() == [1.0, 1.0, -1.0, 0.5]
 
 
 def test_adjusting_leaves_the_targets_row_alone():
     """Logits are views of the target's memory, which other plugins read too, so they are not changed."""
     before = LOGITS.clone()
-    adjust(LOGITS, Sampling(logit_bias={1: 3.0}, repetition_penalty=1.5, presence_penalty=1.0), HISTORY, 4)
+    adjust_row(LOGITS, Sampling(logit_bias={1: 3.0}, repetition_penalty=1.5, presence_penalty=1.0), HISTORY, 4)
 
     assert torch.equal(before, LOGITS)
 

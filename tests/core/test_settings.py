@@ -11,14 +11,14 @@ import pytest
 from spec_core import Sampling, UsageError, load
 from spec_core.settings.environment import find_misspelt, from_environment
 from spec_core.settings.file import read_file
-from spec_core.settings.resolve import resolve
+from spec_core.settings.resolve import resolve_layers
 from spec_core.settings.tables import RunSettings, TextSettings
 
 PLUGINS = {"ngram", "draft-model"}
 
 
 def test_the_strongest_layer_wins_and_is_remembered():
-    settings = resolve(
+    settings = resolve_layers(
         {"draft_max": "3"},
         {"SPEC_DRAFT_MAX": "4", "SPEC_MAX_SEQUENCES": "2"},
         {"draft_max": 5, "max_sequences": 6, "prefill_chunk": 7},
@@ -36,26 +36,28 @@ def test_the_strongest_layer_wins_and_is_remembered():
 
 
 def test_values_of_a_plugin_come_from_all_layers():
-    settings = resolve({"ngram.n_max": "4"}, {"SPEC_DRAFT_MODEL__P_MIN": "0.25"}, {"ngram": {"n_min": 2}}, PLUGINS)
+    settings = resolve_layers(
+        {"ngram.n_max": "4"}, {"SPEC_DRAFT_MODEL__P_MIN": "0.25"}, {"ngram": {"n_min": 2}}, PLUGINS
+    )
 
     assert settings.values_of("ngram") == {"n_max": "4", "n_min": 2}
     assert settings.values_of("draft-model") == {"p_min": "0.25"}
 
 
 def test_flags_that_were_not_given_override_nothing():
-    assert resolve({"temperature": None}, {}, {"temperature": 0.5})["temperature"] == 0.5
+    assert resolve_layers({"temperature": None}, {}, {"temperature": 0.5})["temperature"] == 0.5
 
 
 @pytest.mark.parametrize("text", ["true", "yes", "on", "1", "TRUE"])
 def test_booleans_are_read_as_written(text):
-    assert resolve({}, {"SPEC_REUSE": text}, {})["reuse"] is True
-    assert resolve({}, {"SPEC_REUSE": "false"}, {})["reuse"] is False
+    assert resolve_layers({}, {"SPEC_REUSE": text}, {})["reuse"] is True
+    assert resolve_layers({}, {"SPEC_REUSE": "false"}, {})["reuse"] is False
 
 
 @pytest.mark.parametrize("value", ["3.5", "many", True, "-1"], ids=str)
 def test_an_unfit_number_names_the_setting(value):
     with pytest.raises(UsageError, match="draft_max"):
-        resolve({"draft_max": value}, {}, {})
+        resolve_layers({"draft_max": value}, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -63,19 +65,19 @@ def test_an_unfit_number_names_the_setting(value):
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known(layer, name):
     with pytest.raises(UsageError, match=name) as error:
-        resolve({}, {}, layer, PLUGINS)
+        resolve_layers({}, {}, layer, PLUGINS)
 
     assert {"drft_max": "draft_max", "ngrm": "ngram"}[name] in error.value.hint
 
 
 def test_a_choice_lists_what_there_is():
     with pytest.raises(UsageError, match="raise, isolate"):
-        resolve({"on_error": "ignore"}, {}, {})
+        resolve_layers({"on_error": "ignore"}, {}, {})
 
 
 def test_methods_are_a_list_in_the_file_and_a_line_in_the_environment():
-    assert resolve({}, {}, {"methods": ["ngram", "draft-model=x"]})["methods"] == ("ngram", "draft-model=x")
-    assert resolve({}, {"SPEC_METHODS": "ngram,draft-model=x"}, {})["methods"] == ("ngram", "draft-model=x")
+    assert resolve_layers({}, {}, {"methods": ["ngram", "draft-model=x"]})["methods"] == ("ngram", "draft-model=x")
+    assert resolve_layers({}, {"SPEC_METHODS": "ngram,draft-model=x"}, {})["methods"] == ("ngram", "draft-model=x")
 
 
 def test_variables_of_other_programs_are_not_read():
@@ -83,7 +85,7 @@ def test_variables_of_other_programs_are_not_read():
     foreign = {"PATH": "x", "SPEC_CONFIG": "y", "SPEC_HOME": "/opt", "SPEC_CPU__RATE": "1", "SPEC_DRFT_MAX": "1"}
 
     assert from_environment({**foreign, "SPEC_MAX_TOKENS": "3"}, PLUGINS) == {"max_tokens": "3"}
-    assert resolve({}, foreign, {}, PLUGINS)["draft_max"] == 16
+    assert resolve_layers({}, foreign, {}, PLUGINS)["draft_max"] == 16
 
 
 def test_a_variable_near_one_of_ours_is_told_of():
@@ -144,7 +146,7 @@ def test_a_load_option_that_nobody_knows_is_refused_by_name(name):
 def test_a_number_of_threads_out_of_range_is_refused(threads):
     """From every layer, and by ``load`` itself, which would end in an error of torch."""
     limit = "it must be >= 0" if threads < 0 else "it must be <= 1024"
-    for ask in (lambda: resolve({"threads": str(threads)}, {}, {}), lambda: load("zoo:pico", threads=threads)):
+    for ask in (lambda: resolve_layers({"threads": str(threads)}, {}, {}), lambda: load("zoo:pico", threads=threads)):
         with pytest.raises(UsageError) as raised:
             ask()
         assert re.fullmatch(f"threads = '?{threads}'? does not fit: {limit}", raised.value.reason)

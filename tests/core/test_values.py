@@ -13,7 +13,7 @@ from spec_core import Compat, Draft, Needs, Stash, StashKey, Verdict
 from spec_core.contract.batch import Batch, Part
 from spec_core.contract.checks import check_draft, check_verdict
 from spec_core.contract.sequence import Slot
-from spec_core.toolkit.choosing import walk
+from spec_core.toolkit.choosing import walk_draft
 
 
 @st.composite
@@ -80,7 +80,7 @@ def test_walking_finds_the_longest_agreeing_path(tree, choices):
     """
     ids, parents = tree
     draft = Draft(ids, parents=parents)
-    verdict = walk(draft, lambda row: choices[draft.depths[row - 1] if row else 0])
+    verdict = walk_draft(draft, lambda row: choices[draft.depths[row - 1] if row else 0])
 
     later = [j for j in range(len(ids)) if (ids[j], parents[j]) in list(zip(ids, parents, strict=True))[:j]]
     paths = [p for i in range(len(ids)) if not set(p := brute_path(parents, i)) & set(later)]

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from spec_cli.main import run as run_command
+from spec_cli.main import run_command as run_command
 from toys import DENSE, dense, drafter, plain, requests, texts
 
 from spec_core import Request, Run, Sampling, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from spec_costs.file import Costs, DraftCost, StepCost, as_json, machine, read
+from spec_costs.file import Costs, DraftCost, StepCost, as_json, machine, read_costs
 
 from spec_core import UsageError
 from spec_core.testing import QuickTarget
@@ -30,7 +30,7 @@ def write(tmp_path):
 
 
 def test_costs_that_were_written_are_read(write):
-    costs = read(write(as_json(COSTS, load={"others": 0})))
+    costs = read_costs(write(as_json(COSTS, load={"others": 0})))
 
     assert costs == COSTS
     assert costs.curves(1).at(64)(3) == 0.375
@@ -72,7 +72,7 @@ def test_a_malformed_file_is_refused(write, name):
     body = {**as_json(COSTS), **change} if isinstance(change, dict) else change
 
     with pytest.raises(UsageError, match=message):
-        read(write(body))
+        read_costs(write(body))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000], ids=["empty", "cut", "binary", "deep"])
@@ -81,9 +81,9 @@ def test_a_file_that_is_no_json_is_refused(tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(UsageError, match="costs cannot be read"):
-        read(path)
+        read_costs(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="costs cannot be read"):
-        read(tmp_path / "absent.json")
+        read_costs(tmp_path / "absent.json")

@@ -30,7 +30,7 @@ def measure_steps(repeats: int = 1) -> tuple[dict[int, list[float]], list[str]]:
     def make(lengths: Lengths) -> Run:
         return Run(target, [("lengths", lengths), ("oracle", Oracle(known, length=8))], draft_max=8)
 
-    return drafting.measure(make, requests(), 8, repeats), asked
+    return drafting.measure_drafting(make, requests(), 8, repeats), asked
 
 
 def test_every_length_is_drafted_in_turns():

@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from spec_costs.bounds import Bound, as_drafted, break_even, constant_length, perfect, tokens
+from spec_costs.bounds import Bound, as_drafted, break_even, constant_length, perfect_bound, tokens
 from spec_costs.curve import Curve, Curves
 from spec_costs.limits import limits, sentence
 
@@ -21,24 +21,24 @@ DEAR = Curve({n: 1.5 * n - 0.5 for n in range(1, 18)})
 
 
 def test_if_rows_are_free_a_perfect_drafter_saves_all_its_tokens():
-    assert perfect(FREE, 16) == Bound(17.0, 16)
+    assert perfect_bound(FREE, 16) == Bound(17.0, 16)
 
 
 def test_the_best_length_lies_before_a_jump_of_the_cost():
     """Products in tiles of four rows: five rows cost as much as eight."""
     tiles = Curve({n: float(-(-n // 4)) for n in range(1, 10)})
 
-    assert perfect(tiles, 8) == Bound(4.0, 3)
+    assert perfect_bound(tiles, 8) == Bound(4.0, 3)
 
 
 def test_if_a_row_costs_a_step_no_draft_pays():
-    assert perfect(DEAR, 16) == Bound(1.0, 0)
+    assert perfect_bound(DEAR, 16) == Bound(1.0, 0)
     assert break_even(DEAR, 1) is None
 
 
 def test_the_drafter_s_own_time_lowers_the_bound():
-    assert perfect(FREE, 3, Curve({0: 0, 1: 0.5, 3: 1.5})) == Bound(1.6, 3)
-    assert perfect(FREE, 3, Curve({0: 0, 1: 1.0, 3: 3.0})) == Bound(1.0, 0)
+    assert perfect_bound(FREE, 3, Curve({0: 0, 1: 0.5, 3: 1.5})) == Bound(1.6, 3)
+    assert perfect_bound(FREE, 3, Curve({0: 0, 1: 1.0, 3: 3.0})) == Bound(1.0, 0)
 
 
 def test_the_acceptance_bound_is_the_expected_length_over_the_cost():
@@ -96,7 +96,7 @@ def test_no_mean_of_lengths_exceeds_the_bound_of_a_perfect_drafter():
         drafted = [rng.randint(0, 16) for _ in range(20)]
         steps = [(k, k, 1 + rng.randint(0, k)) for k in drafted]
 
-        assert as_drafted(LINEAR, steps) <= perfect(LINEAR, 16).speedup + 1e-12
+        assert as_drafted(LINEAR, steps) <= perfect_bound(LINEAR, 16).speedup + 1e-12
 
 
 def test_costs_between_two_numbers_are_linear_and_beyond_the_last_go_on():

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from spec_train.command import train as train_head
 from spec_train.heads.export.trained import Trained
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_train.heads.shape import Shape
 
 from spec_core import load
@@ -34,7 +34,7 @@ def write_healthy(kind: str, folder: Path) -> Path:
     target, head = load("zoo:pico", weights=False), file.head
     weights = {name: file.tensor(name).float() for name in file.names}
     trained = Trained(Shape.of(head, head.sources(target.info.layers)), weights, head.d2t, f"pico-{kind}")
-    write(trained, target, folder / "healthy", LAYOUTS[kind], "f32")
+    write_head(trained, target, folder / "healthy", LAYOUTS[kind], "f32")
     return folder / "healthy"
 
 

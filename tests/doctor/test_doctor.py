@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_doctor.acceptance import Texts
 from spec_doctor.command import doctor
-from spec_doctor.diagnosis import Tried, diagnose, is_mapped_wrongly
+from spec_doctor.diagnosis import Tried, diagnose_head, is_mapped_wrongly
 from spec_doctor.fix import write_fixed
 from spec_doctor.scores import Difference, Score, acceptance_of, difference_of, score_reading, write_references
 from spec_doctor.texts import TEXTS
@@ -32,7 +32,7 @@ def healthy(request, tmp_path_factory):
 def examine(path, target):
     file = load(path, weights=False)
     assert file.misfit(target) is None
-    return diagnose(target, file.fit_to(target), TEXTS, 7, 16)
+    return diagnose_head(target, file.fit_to(target), TEXTS, 7, 16)
 
 
 @pytest.mark.slow

@@ -8,7 +8,15 @@ from spec_zoo import path
 from spec_core import Draft, Run, UsageError, load
 from spec_core.errors import TargetError
 from spec_core.testing import TargetConformance
-from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep
+from spec_core.testing.conformance.drive import (
+    Row,
+    evaluate_along,
+    expect_close,
+    feed_tokens,
+    forward,
+    host,
+    keep_paths,
+)
 from spec_core.toolkit import open_sequence
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
@@ -48,7 +56,7 @@ def check_last_row(target, seq, tokens, draft=None):
     step, output = forward(target, [Row(seq, tokens, draft)])
     drafted = [] if draft is None else [draft.ids[i] for i in draft.ancestry(len(draft) - 1)]
     text = [*seq.tokens, *drafted]
-    close(host(output.logits[-1]), along(target, text).logits[-1], ROUNDING, f"the last row of {text}")
+    expect_close(host(output.logits[-1]), evaluate_along(target, text).logits[-1], ROUNDING, f"the last row of {text}")
     return step
 
 
@@ -57,9 +65,9 @@ def test_rows_behind_a_kept_path_are_those_of_its_text(kept):
     """Behind it: a tree with more paths, one of them kept, and a chain."""
     target = tiny()
     seq = open_sequence(target)
-    keep(target, check_last_row(target, seq, TEXT, TREE), [kept])
-    keep(target, check_last_row(target, seq, [20], WIDE), [(2, 4)])
-    keep(target, check_last_row(target, seq, [21], Draft([22, 23])), [(0,)])
+    keep_paths(target, check_last_row(target, seq, TEXT, TREE), [kept])
+    keep_paths(target, check_last_row(target, seq, [20], WIDE), [(2, 4)])
+    keep_paths(target, check_last_row(target, seq, [21], Draft([22, 23])), [(0,)])
     check_last_row(target, seq, [24])
 
 
@@ -69,9 +77,14 @@ def test_a_tree_without_a_verdict_leaves_no_rows():
     seq = open_sequence(target)
     forward(target, [Row(seq, TEXT, TREE)])
     seq.evaluated = 2
-    output = feed(target, seq, [9, 9])
+    output = feed_tokens(target, seq, [9, 9])
 
-    close(host(output.logits[-1]), along(target, [1, 2, 9, 9]).logits[-1], ROUNDING, "the row behind a dropped tree")
+    expect_close(
+        host(output.logits[-1]),
+        evaluate_along(target, [1, 2, 9, 9]).logits[-1],
+        ROUNDING,
+        "the row behind a dropped tree",
+    )
 
 
 def test_tokens_of_a_tree_fit_behind_a_full_context():

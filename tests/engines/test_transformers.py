@@ -15,7 +15,7 @@ from spec_engines.transformers import ENGINE
 
 from spec_core import Needs, Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
-from spec_core.testing.conformance.target_kit import feed
+from spec_core.testing.conformance.target_kit import feed_tokens
 from spec_core.toolkit.drive import open_sequence
 from tests.engines.models import directory
 from tests.support.hugging_face import directory as written
@@ -57,10 +57,10 @@ class TestGemma4WithSharedCaches(TestLlama):
     def test_embeddings_enter_the_first_block(self):
         """Every block also reads an embedding of the token, which such a row lacks: only block 0 is compared."""
         text = self.texts[0]
-        entered = feed(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
+        entered = feed_tokens(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
         embeds = {2: entered[2], 5: entered[5]}
         tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
-        again = feed(self.model, open_sequence(self.model, embeds), tokens, Needs(hidden={0})).hidden[0]
+        again = feed_tokens(self.model, open_sequence(self.model, embeds), tokens, Needs(hidden={0})).hidden[0]
         assert torch.equal(again, entered)
 
 

@@ -15,10 +15,10 @@ from spec_engines.hosted.requests import Requests, Share, switch_fields
 from spec_engines.vllm import check_installed, options
 from spec_engines.vllm.command import vllm
 from spec_engines.vllm.metrics import COUNTED, Counters
-from spec_engines.vllm.model import SERVES, describe, names_of
+from spec_engines.vllm.model import SERVES, describe_model, names_of
 
 from spec_core import Needs, Refused, Request, UsageError, hookimpl
-from spec_core.host import EngineModel, Host, check
+from spec_core.host import EngineModel, Host, check_methods
 from spec_core.testing import ToyTarget
 from tests.engines.models import directory
 from tests.support.fake_engine import Recorder
@@ -155,9 +155,9 @@ def test_every_installed_method_is_a_class_by_name(monkeypatch):
 
 def test_methods_are_refused_by_metadata():
     with pytest.raises(Refused, match="has no NextN layer"):
-        check(describe(str(directory("llama"))), ["mtp"], SERVES)
+        check_methods(describe_model(str(directory("llama"))), ["mtp"], SERVES)
     with pytest.raises(UsageError, match="is not a directory"):
-        describe("someone/some-model")
+        describe_model("someone/some-model")
     with pytest.raises(UsageError, match="no method was named"):
         names_of({"methods": []})
 

@@ -91,7 +91,7 @@ def test_what_only_the_sampler_of_vllm_does_is_left_to_it(first, asked):
 def test_the_runner_is_changed_only_where_it_was_asked_for(first):
     for coupled in (False, True):
         runner = SimpleNamespace(_sample=reject_all, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
-        first.attach(runner)
+        first.attach_drafter(runner)
         assert (runner._sample is not reject_all) == coupled
 
 

@@ -45,7 +45,7 @@ def runner(second):
         speculator = second.Speculator(config, torch.device("cpu"), fake_second_runner.states(4))
         speculator.asked = methods
         engine = fake_second_runner.StandIn(speculator, table_of() if table is None else table, filler)
-        second.attach(engine)
+        second.attach_drafter(engine)
         return engine
 
     return create_runner

@@ -9,7 +9,7 @@ import pytest
 from spec_core import Run, hookimpl, load
 from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campaign
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
-from spec_core.testing.fuzzing import Report, Round, make_requests, plainly
+from spec_core.testing.fuzzing import Report, Round, make_requests, plain_results
 from tests.core.toys import STRATEGIES
 from tests.support.small_models import tiny_gemma4, tiny_hybrid, tiny_kimi
 
@@ -105,7 +105,7 @@ def test_an_owner_that_fails_spoils_nobodys_text():
 def test_each_kind_of_fault_is_noticed_and_changes_nothing(kind):
     """Its plugin is switched off; the other one continues to draft."""
     requests = make_requests(PROMPTS[:6], ToyTarget())
-    known = plainly(ToyTarget(), requests)
+    known = plain_results(ToyTarget(), requests)
     texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
     bad, good = Fuzzer(texts, fault=0.2, only=kind), Fuzzer(texts, seed=1, fault=0)
     run = Run(ToyTarget(), [("bad", bad), ("good", good)], rollback=ToyRollback(), on_error="isolate")
@@ -164,7 +164,7 @@ def test_delays_are_waited_and_change_nothing(monkeypatch):
     monkeypatch.setattr("spec_core.testing.fuzzer.sleep", waits.append)
     target = QuickTarget()
     requests = make_requests(PROMPTS, target)
-    known = plainly(target, requests)
+    known = plain_results(target, requests)
     report = Report()
     for seed in range(8):
         texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
@@ -180,7 +180,7 @@ def test_delays_are_waited_and_change_nothing(monkeypatch):
 def test_a_fuzzer_without_faults_keeps_the_contract():
     """It drafts every kind of proposal, chains and trees, and is never switched off, under ``raise`` neither."""
     requests = make_requests(PROMPTS, ToyTarget())
-    known = plainly(ToyTarget(), requests)
+    known = plain_results(ToyTarget(), requests)
     texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
     run = Run(ToyTarget(), [Fuzzer(texts, fault=0)], rollback=ToyRollback())
     drafts = []

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 from spec_core import Refused, Run, UsageError
 from spec_core.assembly.discovery import GROUPS
@@ -82,11 +82,11 @@ def test_a_command_that_cannot_be_imported_does_not_take_the_help_away(installs,
     """Its line says so."""
     installs("spec-theirs", "raise RuntimeError('no licence')", command="theirs = @:command")
 
-    assert run(["--help"]) == 0
+    assert run_command(["--help"]) == 0
     out = capsys.readouterr().out
     assert "RuntimeError: no licence" in out
     assert "generate" in out
-    assert run(["theirs"]) == 2
+    assert run_command(["theirs"]) == 2
 
 
 @pytest.mark.parametrize("kind", ["method", "control"])
@@ -107,7 +107,7 @@ def test_nobody_takes_the_place_of_a_command(installs, capsys):
     source = "import click\n\n@click.command()\ndef mine(): click.echo('stolen')"
     installs("spec-theirs", source, command="env = @:mine")
 
-    assert run(["env"]) == 2
+    assert run_command(["env"]) == 2
     captured = capsys.readouterr()
     assert "several plugins" in captured.err
     assert "stolen" not in captured.out
@@ -130,7 +130,7 @@ LOADERS = {
 def test_a_loader_that_fails_is_named_with_its_distribution(installs, way, capsys):
     source, reason = LOADERS[way]
     installs("spec-theirs", source, target="theirs = @:load")
-    code = run(["generate", "-m", "theirs:here", "-p", "x"])
+    code = run_command(["generate", "-m", "theirs:here", "-p", "x"])
     err = capsys.readouterr().err
 
     assert code == 1
@@ -143,7 +143,7 @@ def test_hooks_are_listed_past_a_plugin_that_cannot_be_imported(installs, capsys
     installs("spec-theirs-broken", "raise RuntimeError('no licence')", method="aaa = @:Ones")
     installs("spec-theirs", METHOD, method="ones = @:Ones")
 
-    assert run(["plugins", "--hooks"]) == 0
+    assert run_command(["plugins", "--hooks"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "cannot be imported: RuntimeError: no licence" in lines["aaa"]
     assert lines["ones"].endswith("draft")
@@ -179,7 +179,7 @@ class Strict:
 def test_a_validator_says_what_fits_in_words(installs, capsys, setting, output):
     """The message does not contain attrs' description of the field."""
     installs("spec-theirs", VALIDATED, method="strict = @:Strict")
-    code = run(["settings", "--method", "strict", "-o", f"strict.{setting}"])
+    code = run_command(["settings", "--method", "strict", "-o", f"strict.{setting}"])
     err = capsys.readouterr().err
 
     assert code == 2

@@ -19,7 +19,7 @@ import torch
 
 from spec_core import Request, Run, Sampling
 from spec_core.sampling.device import difference, examples
-from spec_core.sampling.draws import Draw, pack
+from spec_core.sampling.draws import Draw, pack_draws
 from spec_core.testing import Oracle, ToyConstraint, ToyTarget
 from tests.support import choices
 
@@ -39,7 +39,7 @@ SHORT = {"kernels": 12, "reference": 400}
 
 def check(choose, logits: torch.Tensor, draws: list[Draw]) -> None:
     """Tokens and largest logits equal the core's; a token beside a largest logit of NaN or -inf has no meaning."""
-    tokens, largest = choose(logits, pack(draws, logits.shape[1]))
+    tokens, largest = choose(logits, pack_draws(draws, logits.shape[1]))
     for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):
         expected, expected_value = draw.choose(logits.cpu())
         assert value == expected_value or (math.isnan(value) and math.isnan(expected_value)), draw
@@ -86,7 +86,7 @@ def test_the_first_of_equal_scores_is_chosen_across_tiles():
     logits = torch.zeros(1, 2 * TILE + 5)
     logits[0, [TILE + 3, 2 * TILE + 1]] = 9.0
 
-    tokens, largest = TWINS["kernels"](logits.to(DEVICE), pack([Draw(0, Sampling(), (1, 0, 0), 0)], 2 * TILE + 5))
+    tokens, largest = TWINS["kernels"](logits.to(DEVICE), pack_draws([Draw(0, Sampling(), (1, 0, 0), 0)], 2 * TILE + 5))
 
     assert (tokens.tolist(), largest.tolist()) == ([TILE + 3], [9.0])
 
@@ -114,7 +114,7 @@ def test_only_rows_that_change_are_copied():
     draws = [Draw(5, Sampling(), (1, 0, 0), 0), Draw(6, Sampling(logit_bias={2: 1.0}), (1, 0, 0), 0)]
     draws += [Draw(7, Sampling(), (1, 0, 0), 0, mask=np.array([5], np.uint32))]
 
-    description = describe(pack(draws, 30))
+    description = describe(pack_draws(draws, 30))
 
     assert description.draws[:, ROW].tolist() == [5, 6, 7, -1]
     assert description.draws[:, COPY].tolist() == [-1, 0, 1, -1]

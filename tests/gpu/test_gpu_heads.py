@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from spec_cli.draft import drafted_by
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Run, load
 from tests.methods.drafted import TOLERANCE, check_block, check_published
@@ -80,7 +80,7 @@ def test_two_heads_of_one_target_have_weights_of_their_own(tmp_path):
     for seed in (1, 2):
         torch.manual_seed(seed)
         files.append(str(tmp_path / f"{seed}.gguf"))
-        write(train("eagle3", reference, None), reference, Path(files[-1]), "gguf", "f32")
+        write_head(train("eagle3", reference, None), reference, Path(files[-1]), "gguf", "f32")
     draft = lambda of, file: drafted_by(Run(of, [("eagle3", {"file": file, "p_min": 0.0})]), [1, 2, 3], 2)[1]
 
     for file in files:

@@ -236,7 +236,7 @@ def test_routes_are_those_of_the_reference(rows, count, top, normalise):
     logits = spread(torch.randn(rows, count))
     weights, chosen = choices(rows, top)
     route_into(weights, chosen, logits.to(DEVICE), normalise, 2.5)
-    expected, experts = moe.route(logits, top, normalise, 2.5)
+    expected, experts = moe.route_rows(logits, top, normalise, 2.5)
 
     close(weights.cpu(), expected)
     assert torch.equal(chosen.cpu(), experts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 import torch
-from spec_cli.main import run as run_command
+from spec_cli.main import run_command as run_command
 from spec_kernels.gpu import support
 from spec_kernels.native.executor import Native
 from spec_targets.runtime.load import choose_device

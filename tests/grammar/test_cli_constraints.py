@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_grammar import JsonSchema, Regex
 from spec_grammar.words import library
 
@@ -18,7 +18,7 @@ MODEL = ["generate", "-m", "zoo:pico", "-p", "x = ", "--json", "--method", "forc
 
 
 def generate(capsys, *flags: str) -> dict:
-    assert run([*MODEL, *flags]) == 0
+    assert run_command([*MODEL, *flags]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -59,7 +59,7 @@ REFUSED = {
 def test_a_mistake_is_a_message_before_a_model_is_loaded(capsys, name):
     flags, message = REFUSED[name]
 
-    assert run(["generate", "-m", "nowhere.gguf", "-p", "x", *flags]) == 2
+    assert run_command(["generate", "-m", "nowhere.gguf", "-p", "x", *flags]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and "nowhere.gguf" not in error
 

@@ -9,7 +9,7 @@ from constrained import PERSON, PROMPT, model, plain, requests, valid
 from spec_grammar import Gbnf, JsonSchema, Lark, Regex, StructuralTags, Tag
 
 from spec_core import Request, Run, Sampling, UsageError
-from spec_core.contract.matcher import allows
+from spec_core.contract.matcher import allows_token
 from spec_core.sampling.choose import unpack_mask
 from spec_core.testing import Oracle
 from spec_core.toolkit import allowed_mask
@@ -66,7 +66,7 @@ def test_a_draft_model_under_a_mask_drafts_only_what_is_allowed():
         for part in step.parts:
             for row, token in enumerate(part.draft.ids if part.draft else ()):
                 if unpack_mask(part.masks[row], model().info.vocab).nonzero().flatten().tolist() != sorted(eog):
-                    allowed_or_not.append(allows(part.masks[row], token))
+                    allowed_or_not.append(allows_token(part.masks[row], token))
 
     run = Run(model(), methods("draft-model"))
     run.observe(look)
@@ -267,5 +267,5 @@ def test_masks_cover_the_rows_of_the_model():
     row = matcher.masks(())
 
     assert row.shape == (1, -(-model().info.vocab // 32))
-    assert allows(row[0], ids("a")[0]) and not allows(row[0], ids("b")[0])
+    assert allows_token(row[0], ids("a")[0]) and not allows_token(row[0], ids("b")[0])
     assert allowed_mask(type("S", (), {"matcher": matcher})(), ids("a")).any()

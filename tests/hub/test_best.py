@@ -12,10 +12,10 @@ import spec_hub.pairs
 from spec_best.costs import NotMeasured, costs_of
 from spec_best.drafters import own_drafters
 from spec_best.expected import ACCEPTANCE, LOOKUP_ACCEPTANCE, LOOKUP_SHARE
-from spec_cli.main import run as spec
+from spec_cli.main import run_command as spec
 from spec_costs.file import Costs, DraftCost, StepCost
-from spec_hub.client import connect
-from spec_hub.fetch import fetch
+from spec_hub.client import connect_hub
+from spec_hub.fetch import fetch_model
 from spec_hub.hub_name import parse_name
 from spec_hub.pairs import NOT_MEASURED, Pair
 from spec_zoo import path as zoo_path
@@ -182,7 +182,7 @@ def test_a_published_drafter_is_named_and_never_downloaded(pico, pair, hub: Loca
 
 def test_a_published_drafter_in_the_cache_is_used_without_the_network(pico, pair, hub: LocalHub):
     hub.add(pair.drafter, **{"head.gguf": zoo_path("pico-eagle3").read_bytes()})
-    fetch(parse_name(pair.drafter), connect())
+    fetch_model(parse_name(pair.drafter), connect_hub())
     hub.requests.clear()
 
     prepared = prepare(pico, "best")
@@ -226,11 +226,11 @@ def test_it_has_no_settings(cache):
 
 
 def test_a_choice_that_fails_names_its_package(monkeypatch, cache):
-    monkeypatch.setattr("spec_best.choose", lambda target, misfit: 1 / 0)
+    monkeypatch.setattr("spec_best.choose_methods", lambda target, misfit: 1 / 0)
     with pytest.raises(PluginError, match="'best' failed in compat: ZeroDivisionError"):
         prepare("zoo:pico", "best")
 
-    monkeypatch.setattr("spec_best.choose", lambda target, misfit: ["ngram"])
+    monkeypatch.setattr("spec_best.choose_methods", lambda target, misfit: ["ngram"])
     with pytest.raises(PluginError, match="a MethodChoice is needed"):
         prepare("zoo:pico", "best")
 
@@ -245,7 +245,7 @@ def test_a_choice_is_asked_once_for_a_run(monkeypatch, cache):
         assert "no method" in misfit("absent")
         return MethodChoice(["ngram"], note="it is ngram")
 
-    monkeypatch.setattr("spec_best.choose", choose)
+    monkeypatch.setattr("spec_best.choose_methods", choose)
     prepared = prepare("zoo:pico", "best")
     with prepared.load() as run:
         assert names(run) == ["ngram"]

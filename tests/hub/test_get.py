@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from spec_cli.main import run
-from spec_hub.client import connect
-from spec_hub.fetch import fetch, path_of
+from spec_cli.main import run_command
+from spec_hub.client import connect_hub
+from spec_hub.fetch import fetch_model, path_of
 from spec_hub.hub_name import HubName, parse_name
 from spec_hub.remote_file import HubError
 from spec_zoo import path as zoo_path
@@ -30,7 +30,7 @@ DATA = random.Random(1).randbytes(SIZE)
 
 
 def fetch_by_name(name: str) -> Path:
-    return fetch(parse_name(name), connect())
+    return fetch_model(parse_name(name), connect_hub())
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_status_is_a_plain_error(hub: LocalHub, where, status, words, capsys):
     hub.add("o/n", **{"x.gguf": DATA})
     hub.statuses = {where: status}
 
-    code = run(["get", "o/n"])
+    code = run_command(["get", "o/n"])
 
     error = capsys.readouterr().err
     assert code == (1 if status in (429, 500) else 2)
@@ -243,7 +243,7 @@ def test_a_client_that_leaves_early_prints_nothing(hub: LocalHub, path, request_
 def test_a_page_that_is_no_listing_is_a_plain_error(hub: LocalHub, capsys):
     hub.statuses = {"/api/models": 200}
 
-    assert run(["get", "o/n"]) == 1
+    assert run_command(["get", "o/n"]) == 1
     assert "the API of a hub is needed" in capsys.readouterr().err
 
 
@@ -286,7 +286,7 @@ def test_a_token_goes_to_the_hub_and_not_to_its_storage(hub: LocalHub, monkeypat
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
 
-    assert run(["get", "o/n"]) == 2
+    assert run_command(["get", "o/n"]) == 2
     assert "pip install 'spec-core[hub]'" in capsys.readouterr().err
 
 
@@ -363,7 +363,7 @@ def test_the_next_commands_are_named(hub: LocalHub, capsys):
     hub.add("z-lab/Qwen3-8B-DFlash-b16", **{"config.json": b"{}", "model.safetensors": b"w"})
     lines = []
     for name in ("unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3-8B-GGUF:mtp-Qwen3-8B.gguf", "z-lab/Qwen3-8B-DFlash-b16"):
-        assert run(["get", name]) == 0
+        assert run_command(["get", name]) == 0
         lines.append(capsys.readouterr().err)
 
     assert "spec generate -m hub:unsloth/Qwen3-8B-GGUF --method best" in lines[0]

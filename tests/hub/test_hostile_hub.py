@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spec_hub.client import connect
-from spec_hub.fetch import fetch
+from spec_hub.client import connect_hub
+from spec_hub.fetch import fetch_model
 from spec_hub.hub_name import parse_name
 from spec_hub.remote_file import HubError
 
@@ -29,7 +29,7 @@ def nothing_outside(cache: Path, tmp_path: Path) -> Iterator[None]:
 def refuse(hub: LocalHub, words: str) -> None:
     """Every file is refused, and none of them is part of a snapshot."""
     with pytest.raises(HubError, match=words):
-        fetch(parse_name("o/n"), connect())
+        fetch_model(parse_name("o/n"), connect_hub())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_resumed_file_of_another_hash_is_refused(hub: LocalHub, cache):
     partial.write_bytes(b"y" * 1000)
 
     refuse(hub, "has the hash")
-    assert fetch(parse_name("o/n"), connect()).read_bytes() == DATA
+    assert fetch_model(parse_name("o/n"), connect_hub()).read_bytes() == DATA
 
 
 def test_an_endless_redirect_is_refused(hub: LocalHub):
@@ -116,7 +116,7 @@ def test_a_link_of_git_stays_a_small_text(hub: LocalHub):
     """git stores a link as a file with a path; it is never made a link of the file system."""
     hub.add("o/n", **{"x.gguf": b"../../../../etc/passwd"})
 
-    path = fetch(parse_name("o/n"), connect())
+    path = fetch_model(parse_name("o/n"), connect_hub())
 
     assert path.read_bytes() == b"../../../../etc/passwd"
     assert path.resolve().parent.name == "blobs"

@@ -9,7 +9,7 @@ import pytest
 from spec_hub.hub_name import parse_name
 from spec_hub.pairs import FILE, NOT_MEASURED, Pair, pairs, plain_name, published_pairs, target_names
 
-from spec_core.commands import discover
+from spec_core.commands import discover_plugins
 
 MEASURED = re.compile(r"[^;]+; \d+\.\d+×; \d{4}-\d\d-\d\d")
 """Machine, speedup and date."""
@@ -26,7 +26,7 @@ def test_the_table_has_many_rows_and_no_pair_twice():
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: pair.drafter)
 def test_a_row_has_the_form(pair: Pair):
     assert parse_name(pair.drafter).repository == pair.drafter
-    assert pair.kind in {entry.name for entry in discover(("method",))}
+    assert pair.kind in {entry.name for entry in discover_plugins(("method",))}
     assert re.compile(pair.target)
     assert pair.size == "unknown" or re.fullmatch(r"\d+(\.\d+)?[MB]", pair.size)
     assert pair.license and pair.license == pair.license.strip()

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from spec_hub import client, deadline
-from spec_hub.client import connect
+from spec_hub.client import connect_hub
 from spec_hub.command import SHOWN, next_steps
-from spec_hub.fetch import fetch
+from spec_hub.fetch import fetch_model
 from spec_hub.hub_name import parse_name
 from spec_hub.listing import BYTES_MAX
 from spec_hub.remote_file import HubError, RemoteFile, check_files, is_safe
@@ -81,7 +81,7 @@ LARGE = {
 def test_a_listing_that_is_too_large_is_refused(cache, monkeypatch, kind):
     respond, words = LARGE[kind]
     with answering(monkeypatch, respond), pytest.raises(HubError, match=words):
-        connect().list_files(NAME)
+        connect_hub().list_files(NAME)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -89,13 +89,13 @@ def test_a_packed_listing_is_read(cache, monkeypatch, encoding):
     data = json.dumps({"sha": "a" * 40, "siblings": []}).encode()
     pack = {"gzip": gzip.compress, "deflate": zlib.compress}[encoding]
     with answering(monkeypatch, pack_listing(encoding.encode(), pack(data))):
-        assert connect().list_files(NAME).commit == "a" * 40
+        assert connect_hub().list_files(NAME).commit == "a" * 40
 
 
 @pytest.mark.parametrize("data", [b"[]", b"7", b'{"siblings": 7}', b'{"siblings": [7]}', b'{"siblings": [{}]}', b"{"])
 def test_a_listing_of_another_form_is_refused(cache, monkeypatch, data):
     with answering(monkeypatch, listing(data)), pytest.raises(HubError):
-        connect().list_files(NAME)
+        connect_hub().list_files(NAME)
 
 
 def drip(parts: bytes) -> Callable[[bytes, Send], None]:
@@ -115,7 +115,7 @@ def test_a_listing_that_drips_is_given_up(cache, monkeypatch, begun):
     """Also where its head does."""
     monkeypatch.setattr(client, "LISTING_SECONDS", 0.5)
     with answering(monkeypatch, drip(begun)), pytest.raises(HubError, match=r"more than 0.5 seconds|broke"):
-        connect().list_files(NAME)
+        connect_hub().list_files(NAME)
 
 
 def file_that_drips(begun: bytes) -> Callable[[bytes, Send], None]:
@@ -130,7 +130,7 @@ def test_a_file_that_drips_is_given_up(cache, monkeypatch, begun):
     monkeypatch.setattr(deadline, "SLOW_SECONDS", 0.5)
     late = pytest.raises(HubError, match=r"more than 0.5 seconds|arrives too slowly")
     with answering(monkeypatch, file_that_drips(begun)), late:
-        fetch(NAME, connect())
+        fetch_model(NAME, connect_hub())
 
 
 def test_a_file_that_drips_and_breaks_is_given_up(cache, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_file_that_drips_and_breaks_is_given_up(cache, monkeypatch):
             send(status + b"Content-Range: bytes %d-999999/1000000\r\nContent-Length: 999999\r\n\r\na" % start)
 
     with answering(monkeypatch, respond), pytest.raises(HubError, match="arrives too slowly"):
-        fetch(NAME, connect())
+        fetch_model(NAME, connect_hub())
 
 
 def test_a_file_that_comes_fast_enough_is_not_given_up(hub: LocalHub, monkeypatch):
@@ -158,7 +158,7 @@ def test_a_file_that_comes_fast_enough_is_not_given_up(hub: LocalHub, monkeypatc
     data = b"x" * 200_000
     hub.add("o/n", **{"x.gguf": HubFile(data)})
 
-    assert fetch(NAME, connect()).read_bytes() == data
+    assert fetch_model(NAME, connect_hub()).read_bytes() == data
 
 
 WINDOWS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from spec_kernels.ops.causal_conv import causal_conv
-from spec_kernels.ops.gated_delta import CHUNK, gated_delta, replay
+from spec_kernels.ops.gated_delta import CHUNK, gated_delta, replay_rows
 from spec_kernels.ops.lineage import Lineage
 from torch.nn import functional as F
 
@@ -102,9 +102,9 @@ def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree() -> None:
 def test_replayed_records_give_the_state_bit_for_bit(decay: str) -> None:
     lineage, given, states = ragged_lineage(), inputs(11, decay), stored_states()
     _, d = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS["tiled"])
-    replay(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=8)
+    replay_rows(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=8)
     assert torch.equal(states[8], states[7])
-    replay(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=1)
+    replay_rows(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=1)
     assert torch.equal(states[1], states[7])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_kernels.native.mxfp4 import HIGHEST, LOWEST, PIECE, as_q5_0, exact
+from spec_kernels.native.mxfp4 import HIGHEST, LOWEST, PIECE, as_q5_0, is_exact
 from spec_kernels.ops.dequant import dequantize
 
 
@@ -20,7 +20,7 @@ def test_every_value_is_kept(rows, blocks):
     codes = draw_blocks(rows, blocks)
     kept = as_q5_0(codes)
 
-    assert exact(codes)
+    assert is_exact(codes)
     assert kept.shape == (rows, 22 * blocks)
     assert torch.equal(dequantize(kept, "Q5_0"), dequantize(codes, "MXFP4"))
 
@@ -32,8 +32,8 @@ def test_exponents_beyond_those_of_float16(e, code):
     codes = draw_blocks(2, 2)
     codes[1, 17], codes[1, 18:] = e, 0x80
 
-    assert exact(codes)
+    assert is_exact(codes)
     assert torch.equal(dequantize(as_q5_0(codes), "Q5_0"), dequantize(codes, "MXFP4"))
 
     codes[1, 20] = code
-    assert not exact(codes)
+    assert not is_exact(codes)

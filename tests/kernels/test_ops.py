@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from spec_kernels.ops.attention import ancestor_mask, attention, causal_mask
-from spec_kernels.ops.moe import experts, route
+from spec_kernels.ops.moe import experts, route_rows
 from spec_kernels.ops.rms_norm import rms_norm
 from spec_kernels.ops.rope import frequencies, interleaved_order, llama3_factors, rope, yarn
 from torch.nn import functional as F
@@ -158,7 +158,7 @@ def test_experts_are_those_of_transformers(rows, normalise):
     x = torch.randn(rows, 12)
     gate, up = theirs.experts.gate_up_proj.chunk(2, dim=1)
 
-    weights, chosen = route(x @ theirs.gate.weight.T, 3, normalise)
+    weights, chosen = route_rows(x @ theirs.gate.weight.T, 3, normalise)
     got = experts(x, weights, chosen, gate, up, theirs.experts.down_proj)
 
     with torch.no_grad():
@@ -167,6 +167,6 @@ def test_experts_are_those_of_transformers(rows, normalise):
 
 
 def test_routing_weights_are_scaled_after_they_were_normalised():
-    weights, _ = route(torch.randn(3, 5), 2, True, scale=2.5)
+    weights, _ = route_rows(torch.randn(3, 5), 2, True, scale=2.5)
 
     torch.testing.assert_close(weights.sum(-1), torch.full((3,), 2.5))

@@ -472,11 +472,11 @@ def test_every_operation_has_a_size_that_is_refused():
 
     assert {kind.__name__ for kind in ops.Op.__args__} == KINDS
     assert [kind for kind in KINDS if kind not in words] == []
-    sizes.check(model())
-    sizes.check(short())
-    sizes.check(latents())
-    sizes.check(scan_model())
-    sizes.check(stream_sizes.stream_model())
+    sizes.check_sizes(model())
+    sizes.check_sizes(short())
+    sizes.check_sizes(latents())
+    sizes.check_sizes(scan_model())
+    sizes.check_sizes(stream_sizes.stream_model())
 
 
 LARGE = stream_sizes.LARGE | {
@@ -502,7 +502,7 @@ def test_an_operation_larger_than_native_kernels_have_memory_for_is_refused(what
     large, message = LARGE[what]
 
     with pytest.raises(ValueError, match=message):
-        limits.check(large)
+        limits.check_limits(large)
 
 
 @pytest.mark.parametrize(

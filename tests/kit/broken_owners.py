@@ -6,7 +6,7 @@ import attrs
 
 from spec_core import Compat, Needs, hookimpl
 from spec_core.testing import ToyRollback
-from spec_core.testing.conformance.drive import feed
+from spec_core.testing.conformance.drive import feed_tokens
 from spec_core.toolkit.drive import open_sequence
 
 
@@ -150,7 +150,7 @@ class ForwardsAgain(Owner):
 
     def put_back(self, step, seq, verdict):
         super().put_back(step, seq, verdict)
-        feed(step.target, open_sequence(step.target), seq.tokens)
+        feed_tokens(step.target, open_sequence(step.target), seq.tokens)
 
 
 class OwnsMoreThanThereIs(Owner):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from spec_core import Compat, StashKey, Verdict, hookimpl
-from spec_core.sampling.choose import adjust, support
+from spec_core.sampling.choose import adjust_row, support
 from spec_core.sampling.noise import gumbel
-from spec_core.toolkit.choosing import walk
+from spec_core.toolkit.choosing import walk_draft
 
 OWN = 9
 """Domain word of the noise of these rules."""
@@ -29,7 +29,7 @@ class Matches:
             step.decide(seq, self.verdict(step, seq))
 
     def verdict(self, step, seq) -> Verdict:
-        return walk(step.part(seq).draft, lambda row: self.choice(step, seq, row))
+        return walk_draft(step.part(seq).draft, lambda row: self.choice(step, seq, row))
 
     def choice(self, step, seq, row: int) -> int:
         draft = step.part(seq).draft
@@ -40,7 +40,7 @@ class Matches:
         return int(ids[(z + self.noise(step, seq, t)[ids]).argmax()])
 
     def adjust_row(self, step, seq, row: int):
-        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
+        return adjust_row(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
 
     def noise(self, step, seq, t: int):
         return gumbel(seq.seed, t, step.target.info.vocab, seq.number, OWN)
@@ -215,14 +215,14 @@ class ForgetsThePrefix(Matches):
     """Counts penalties over committed text only."""
 
     def adjust_row(self, step, seq, row):
-        return adjust(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt_len)
+        return adjust_row(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt_len)
 
 
 class PenalisesPromptsToo(Shared):
     """Counts the prompt where only the output is meant."""
 
     def adjust_row(self, step, seq, row):
-        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), 0)
+        return adjust_row(step.logits(seq)[row], seq.sampling, step.history(seq, row), 0)
 
 
 class ThrowsDice(Matches):

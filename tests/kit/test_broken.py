@@ -10,7 +10,7 @@ import pytest
 from spec_core import Compat, hookimpl
 from spec_core.testing import DrafterConformance
 from spec_core.testing.conformance.promise import promises
-from spec_core.testing.conformance.report import conform, outcome
+from spec_core.testing.conformance.report import check_conformance, outcome
 from tests.kit.broken_drafters import Lookup
 from tests.kit.promises import PAGE, page
 from tests.support.broken_plugins import CASES, KITS
@@ -53,8 +53,8 @@ class Pools(Lookup):
 
 def test_what_a_deliberately_shared_pool_breaks_is_what_its_author_may_declare():
     """Every broken promise of such a method names the attribute, and with it none is broken."""
-    broken = [one for one in conform(DrafterConformance, Pools) if one.result == "broken"]
-    declared = conform(DrafterConformance, lambda: Pools(is_declared=True))
+    broken = [one for one in check_conformance(DrafterConformance, Pools) if one.result == "broken"]
+    declared = check_conformance(DrafterConformance, lambda: Pools(is_declared=True))
 
     assert broken
     assert [one.check for one in broken if "Compat(shares_learning=True)" not in one.found] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_kernels import native
 from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread_logits, tokens_of
@@ -44,7 +44,7 @@ def draft_file(target: Path, method: str, tokens: list[int], n: int, kernels: st
     options = ["--device", "cpu", "--dtype", "float32", "-o", f"kernels={kernels}", "-o", "cache_dtype=float32"]
     if kernels == "native" and (reason := native.problem()):
         pytest.skip(reason)
-    assert run([str(word) for word in (*words, *options)]) == 0
+    assert run_command([str(word) for word in (*words, *options)]) == 0
     return load_file(out)
 
 

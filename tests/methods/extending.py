@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spec_core import Compat, Draft, DraftStep, Needs, Request, Run, Sampling, Target, hookimpl, load
 from spec_core.contract.batch import Part, Piece
-from spec_core.sampling.choose import adjust, support
+from spec_core.sampling.choose import adjust_row, support
 from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
 
 SAMPLINGS = {
@@ -142,7 +142,7 @@ def choose_token(
     sampling = seq.sampling
     if sampling.temperature == 0:
         return int(row.argmax()), torch.nn.functional.one_hot(row.argmax(), len(row)).double()
-    ids, z = support(adjust(row, sampling, [*seq.tokens, *drafted], seq.prompt_len), sampling)
+    ids, z = support(adjust_row(row, sampling, [*seq.tokens, *drafted], seq.prompt_len), sampling)
     noise = step.noise(seq, len(drafted), (1 << 15) + leaf if tree else 0)
     token = int(ids[(z.double() + noise[ids]).argmax()])
     return token, torch.zeros(len(row), dtype=torch.float64).scatter_(0, ids, torch.softmax(z, -1).double())

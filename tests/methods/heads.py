@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import torch
 from safetensors.torch import load_file, save_file
 from spec_targets.architectures.heads.lattice import Lattice
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import edit_config, train
@@ -76,7 +76,7 @@ def tiny(of: str) -> Target:
 def head_file(kind: str, of: str, rows: int | None = None) -> Path:
     torch.manual_seed(0)
     path = Path(mkdtemp()) / f"{kind}.gguf"
-    write(train(kind, tiny(of), rows), tiny(of), path, "gguf", "f32")
+    write_head(train(kind, tiny(of), rows), tiny(of), path, "gguf", "f32")
     return path
 
 
@@ -85,7 +85,7 @@ def sliding_file(of: str, rows: int | None = None) -> Path:
     """Of dflash: its first layer has a window, and is causal inside the block."""
     torch.manual_seed(0)
     path = Path(mkdtemp()) / "dflash"
-    write(train("dflash", tiny(of), rows), tiny(of), path, "speculators", "f32")
+    write_head(train("dflash", tiny(of), rows), tiny(of), path, "speculators", "f32")
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
     return edit_config(path, lambda config: config["transformer_layer_config"].update(kinds))
 
@@ -98,7 +98,7 @@ def spark_file(of: str, rows: int | None = None, bonus: bool = False) -> Path:
     """
     torch.manual_seed(0)
     target, rank, path = tiny(of), 6, Path(mkdtemp()) / "dspark"
-    write(train("dflash", target, rows), target, path, "speculators", "f32")
+    write_head(train("dflash", target, rows), target, path, "speculators", "f32")
     vocab, width = target.info.vocab, target.info.width
     tensors = load_file(path / "model.safetensors") | {
         "markov_head.markov_w1.weight": torch.randn(vocab, rank),
@@ -116,7 +116,7 @@ def selector_file(of: str, rows: int | None = None) -> Path:
     """Of dflash2: a dflash head with random convolutions and a selector."""
     torch.manual_seed(0)
     target, rank, path = tiny(of), 6, Path(mkdtemp()) / "dflash2"
-    write(train("dflash", target, rows), target, path, "speculators", "f32")
+    write_head(train("dflash", target, rows), target, path, "speculators", "f32")
     vocab, width, taps, group = target.info.vocab, target.info.width, 2, 8
     tensors = load_file(path / "model.safetensors") | {
         "candidate_selector.predecessor_codebook": torch.randn(vocab, rank),
@@ -137,7 +137,7 @@ def gated_file(of: str, rows: int | None = None) -> Path:
     """Of dflash in Laguna's layout: gates of attention heads, two in the first layer and four in the second."""
     torch.manual_seed(0)
     target, path = tiny(of), Path(mkdtemp()) / "gated"
-    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    write_head(train("dflash", target, rows), target, path, "z-lab", "f32")
     tensors, width, heads = load_file(path / "model.safetensors"), target.info.width, (2, 4)
     for i, count in enumerate(heads):
         attention = f"layers.{i}.self_attn."
@@ -158,7 +158,7 @@ def spine_file(of: str, rows: int | None = None) -> Path:
     """Of dspine: a causal dflash head with random codes and messages."""
     torch.manual_seed(0)
     target, rank, size, path = tiny(of), 6, 5, Path(mkdtemp()) / "dspine"
-    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    write_head(train("dflash", target, rows), target, path, "z-lab", "f32")
     width = target.info.width
     tensors = load_file(path / "model.safetensors") | {
         "transfer_codes": torch.nn.functional.normalize(torch.randn(target.info.vocab, rank)),
@@ -179,7 +179,7 @@ def lattice_file(of: str, rows: int | None = None) -> Path:
     """Of lilicorr: a dflash head with random layers over four candidates of each row."""
     torch.manual_seed(0)
     target, path = tiny(of), Path(mkdtemp()) / "lilicorr"
-    write(train("dflash", target, rows), target, path, "z-lab", "f32")
+    write_head(train("dflash", target, rows), target, path, "z-lab", "f32")
     lattice, tensors = Lattice(8, 1, 2, 16, 5, 1e-6, 10.0), load_file(path / "model.safetensors")
     block = json.loads((path / "config.json").read_text())["block_size"]
     shapes = lattice.tensor_shapes(target.info.width, block, 4)

@@ -9,7 +9,7 @@ from spec_methods.block_drafters.dflash import DFlash
 from spec_methods.block_drafters.layers import Layers
 from spec_train.heads.dflash import DFlash as Trainable
 from spec_train.heads.export.trained import Trained
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_train.heads.module import rope_frequencies
 from spec_train.heads.shape import Shape
 
@@ -32,7 +32,7 @@ def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
     head, weights = file.head, {n: file.tensor(n) for n in file.names}
     described = load(target, weights=False)
     shape = Shape.of(head, head.sources(described.info.layers))
-    write(Trained(shape, weights, None, head.name), described, tmp_path / "other", "speculators", "f32")
+    write_head(Trained(shape, weights, None, head.name), described, tmp_path / "other", "speculators", "f32")
     tokens, out = [5, 9, 2, 77, 31, 8], tmp_path / "draft.safetensors"
 
     one, other = (
@@ -61,7 +61,7 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     with torch.no_grad():
         hidden = oracle.blocks(block[None], oracle.fuse(features), torch.tensor([10]))[0, 1:]
 
-    write(given, target, tmp_path / "head.gguf", "gguf", "f32")
+    write_head(given, target, tmp_path / "head.gguf", "gguf", "f32")
     file = load(tmp_path / "head.gguf", weights=False)
     file.head = attrs.evolve(file.head, windows=(3, 6), causal=causal)
     head = Layers(file, target.executor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Compat, DraftPlan, Limit, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
@@ -38,7 +38,7 @@ def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
     target = tiny("dense")
     head, drafts = train(kind, target, rows), []
     for form in ("gguf", layout):
-        write(head, target, tmp_path / form, form, "f32")
+        write_head(head, target, tmp_path / form, form, "f32")
         method, out = f"{kind}={tmp_path / form}", tmp_path / "draft.safetensors"
         drafts.append(draft_file(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
 

@@ -8,7 +8,7 @@ import random
 import attrs
 import pytest
 import torch
-from spec_cli.main import run as spec
+from spec_cli.main import run_command as spec
 from spec_methods.draft_model import DraftModel
 
 from spec_core import Refused, Run, Sampling, hookimpl, load

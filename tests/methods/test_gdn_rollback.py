@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_rollback.gdn_rollback import GdnRollback, choose, memory
+from spec_rollback.gdn_rollback import GdnRollback, choose_strategy, memory
 
 from spec_core import Draft, Needs, load
 from spec_core.testing import RollbackConformance, TargetConformance
@@ -60,8 +60,8 @@ def test_records_take_a_few_hundredths_of_the_memory_of_snapshots(n):
 
 def test_auto_falls_back_where_records_do_not_fit():
     need = memory(NINE_B, 16)
-    assert choose(need, free=100 << 30) == "replay"
-    assert choose(need, free=need["replay"]) == "checkpoint"
+    assert choose_strategy(need, free=100 << 30) == "replay"
+    assert choose_strategy(need, free=need["replay"]) == "checkpoint"
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])

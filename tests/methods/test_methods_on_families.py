@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.pairs import every_pair
@@ -94,7 +94,7 @@ def head(kind: str, family: str) -> Path:
     torch.manual_seed(0)
     mask = {"mask": target(family).info.vocab - 1} if kind == "dflash" else {}
     path = Path(mkdtemp()) / f"{kind}.gguf"
-    write(train(kind, target(family), **mask), target(family), path, "gguf", "f32")
+    write_head(train(kind, target(family), **mask), target(family), path, "gguf", "f32")
     return path
 
 

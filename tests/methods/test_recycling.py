@@ -10,12 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.recycling import Recycling, drawn_from
 from spec_methods.recycling.successors import Table
-from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
+from spec_methods.recycling.tree import (
+    DECAY,
+    Evidence,
+    Limits,
+    Node,
+    by_chance,
+    by_noise,
+    grow_recycled_tree,
+    kinds,
+    learn_path,
+)
 
 from spec_core import Draft, DraftStep, Run, Sampling, hookimpl, load
 from spec_core.sampling.noise import gumbel
 from spec_core.testing import DrafterConformance, ToyTarget
-from spec_core.toolkit import likeliest
+from spec_core.toolkit import most_likely
 from tests.methods.extending import SAMPLINGS, Begins, ran, requests, texts_of
 
 
@@ -62,7 +72,7 @@ def test_a_prompt_is_read_and_embedded_rows_are_no_tokens():
 
 def test_the_likeliest_tokens_of_rows_and_their_probabilities():
     """Probabilities are of the whole vocabulary, not of the kept tokens only."""
-    rows = likeliest(torch.tensor([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 4.0]]), 2)
+    rows = most_likely(torch.tensor([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 4.0]]), 2)
 
     total = [sum(map(math.exp, row)) for row in ([0, 2, 1, -1], [3, 0, 0, 4])]
     assert [[token for token, _ in row] for row in rows] == [[1, 2], [3, 0]]
@@ -95,7 +105,7 @@ def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
     run, seen = watch(plugin, n=40)
     twin.read([1, 2, 3, 1, 2, 5])
     for tokens, kept, logits, _ in seen:
-        rows = likeliest(logits, 8)
+        rows = most_likely(logits, 8)
         for i in [*(i for i in range(len(tokens)) if i not in kept), *kept]:
             twin.learn(tokens[i], rows[i])
 
@@ -166,7 +176,7 @@ def every_path(table: Table, limits: Limits) -> list[float]:
 def test_the_tree_holds_the_likeliest_paths(rows, depth, width, nodes):
     """Compared with all paths; parents come first, and siblings have different tokens."""
     table, limits = Table(8, 0.5, rows), Limits(depth, nodes, width, 0.05)
-    tree = grow(table, 0, by_chance, Evidence(), limits)
+    tree = grow_recycled_tree(table, 0, by_chance, Evidence(), limits)
 
     assert [node.chance for node in tree] == pytest.approx(every_path(table, limits)[:nodes])
     assert all(node.parent < i for i, node in enumerate(tree))
@@ -178,7 +188,7 @@ TABLE = Table(8, 0.5, {1: [(2, 0.9), (3, 0.1)], 2: [(4, 1.0)], 4: [(1, 1.0)]})
 
 
 def test_nothing_is_drafted_behind_a_stop_token():
-    chain = grow(TABLE, 1, by_chance, Evidence(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
+    chain = grow_recycled_tree(TABLE, 1, by_chance, Evidence(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
 
     assert [node.token for node in chain] == [2, 4]
 
@@ -198,9 +208,9 @@ def test_a_sampling_target_is_followed_by_its_noise():
 def test_a_drawn_token_stays_whatever_its_chance():
     """Omitting it because of its noise would change the distribution of the others; the draft ends after it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
-    kept = grow(TABLE, 1, by_chance, Evidence(), Limits(**limits, drawn=True))
+    kept = grow_recycled_tree(TABLE, 1, by_chance, Evidence(), Limits(**limits, drawn=True))
 
-    assert grow(TABLE, 1, by_chance, Evidence(), Limits(**limits)) == []
+    assert grow_recycled_tree(TABLE, 1, by_chance, Evidence(), Limits(**limits)) == []
     assert [node.token for node in kept] == [2] and kept[0].chance < 0.9
 
 
@@ -224,7 +234,7 @@ def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
     nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
     nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
     evidence = Evidence()
-    learn(evidence, nodes, (0,))
+    learn_path(evidence, nodes, (0,))
 
     counts = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
     assert counts == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}

@@ -7,9 +7,9 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_methods.suffix import Suffix, learn
+from spec_methods.suffix import Suffix, learn_path
 from spec_methods.suffix.automaton import NOTHING, ROOT, Automaton, End
-from spec_methods.suffix.continuations import DECAY, grow
+from spec_methods.suffix.continuations import DECAY, grow_suffix_tree
 from spec_methods.suffix.continuations import evidence as estimates
 from spec_methods.suffix.store import Store, Track
 
@@ -168,7 +168,7 @@ def draft_after(tokens: list[int], evidence: AcceptanceEstimates | None = None, 
     track.write(tokens[:-1])
     asked = TreeLimits(**{"depth": 8, "nodes": 8, "width": 1, "p_min": 0.1} | limits)
     [(automaton, match)] = track.ahead([tokens[-1]])
-    return grow(automaton, match, evidence or estimates(), asked)
+    return grow_suffix_tree(automaton, match, evidence or estimates(), asked)
 
 
 def ids(nodes: list) -> list[int]:
@@ -303,7 +303,7 @@ def test_only_tested_tokens_are_learnt_from():
     tree = draft_after([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
     evidence = estimates()
-    learn(evidence, tree, (kept,))
+    learn_path(evidence, tree, (kept,))
 
     tested = [node for node in tree if node.parent in (-1, kept)]
     promised = sum(counts.tested for counts in evidence.counts.values())

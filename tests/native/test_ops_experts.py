@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ops_library import Router, at, each_isa, here, same, table
-from spec_kernels.ops.moe import route as softmax
+from spec_kernels.ops.moe import route_rows as softmax
 from spec_kernels.ops.moe import route_sigmoid
 
 pytestmark = pytest.mark.compiles

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from spec_core import Compat, Draft, DraftStep, Needs, Sampling, Sequence, hookimpl
-from spec_core.sampling.choose import adjust, support
+from spec_core.sampling.choose import adjust_row, support
 from spec_core.testing import ToyTarget
 from tests.core.toys import forward
 
@@ -103,5 +103,5 @@ def next_distribution(
 ) -> list[tuple[int, float]]:
     """(token, chance) of what may follow."""
     row = forward(target, [*prompt, *text])[1].logits[-1]
-    ids, z = support(adjust(row, sampling, [*prompt, *text], len(prompt)), sampling)
+    ids, z = support(adjust_row(row, sampling, [*prompt, *text], len(prompt)), sampling)
     return list(zip(ids.tolist(), torch.softmax(z, -1).tolist(), strict=True))

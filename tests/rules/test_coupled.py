@@ -8,7 +8,7 @@ import torch
 from sampler import SAMPLED, Sampler, near
 
 from spec_core import Run
-from spec_core.sampling.choose import choose
+from spec_core.sampling.choose import choose_token
 from spec_core.testing import ToyTarget
 from tests.core.toys import chi_square_p, finish
 
@@ -37,6 +37,6 @@ def test_tokens_of_a_row_have_its_distribution():
     """20,000 draws over neighbouring seeds and positions."""
     row = torch.tensor([0.3, -1.2, 2.0, 0.0, 1.1, -0.4, 0.9, -2.5])
     places = ((i // 100, i % 100) for i in range(DRAWS))
-    counts = np.bincount([choose(row, SAMPLED, seed, t) for seed, t in places], minlength=len(row))
+    counts = np.bincount([choose_token(row, SAMPLED, seed, t) for seed, t in places], minlength=len(row))
 
     assert chi_square_p(counts, torch.softmax(row.double(), -1).numpy()) > 1e-3

@@ -9,7 +9,7 @@ import torch
 from exact import World, case_of, draws
 from sampler import Sampler, near
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.decisions import compute, follow
+from spec_rules.decisions import compute_decisions, follow_decision
 
 from spec_core import Request, Run, Sampling
 from spec_core.testing import ToyConstraint, ToyTarget
@@ -97,8 +97,8 @@ def test_penalties_and_constraints_are_applied_on_the_device(reads):
 def test_the_count_finds_a_rule_that_reads_in_between(reading, reads, monkeypatch):
     """Planted: one more look at a number of the device."""
     planted_decisions = lambda case: (reading(case.p(0)[0]) and None) or rejection.decisions(case)
-    judge = rejection.judge
-    monkeypatch.setattr(rejection, "judge", lambda step, decisions: judge(step, planted_decisions))
+    judge = rejection.judge_drafts
+    monkeypatch.setattr(rejection, "judge_drafts", lambda step, decisions: judge(step, planted_decisions))
     texts(AwayTarget(**TINY), "rejection", requests_of())
 
     assert max(len(names) for names in reads) == 4, "one for each of three sequences more"
@@ -111,9 +111,9 @@ def test_all_decisions_at_once_give_the_verdict_of_one_after_the_other(rule, sha
     for draft, rows, _ in list(draws(world, shape, replace=True, chain=max(shape) == 1))[::5]:
         case = case_of(draft, world.rows(draft), rows.__getitem__)
         uniforms = rng.random(2 * len(draft) + 2)
-        numbers, walk = compute(RULES[rule].decisions(case), uniforms)
+        numbers, walk = compute_decisions(RULES[rule].decisions(case), uniforms)
 
-        assert walk(numbers.tolist()) == follow(RULES[rule].decisions(case), uniforms)
+        assert walk(numbers.tolist()) == follow_decision(RULES[rule].decisions(case), uniforms)
 
 
 class Spoiled:

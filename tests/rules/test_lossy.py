@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sampler import SAMPLED, Sampler, near
-from spec_cli.main import run as spec
+from spec_cli.main import run_command as spec
 from spec_rules.distributions import Case
 from spec_rules.synthetic import Synthetic, kept_count, rates_of_length
 from spec_rules.typical import Typical, threshold

@@ -8,10 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from spec_core.assembly.discovery import discover, import_plugin
+from spec_core.assembly.discovery import discover_plugins, import_plugin
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
-RULES = [entry for entry in discover(["rule"]) if entry.distribution == "spec-core"]
+RULES = [entry for entry in discover_plugins(["rule"]) if entry.distribution == "spec-core"]
 
 
 def default_text(default: object) -> str:

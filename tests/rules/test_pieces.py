@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from spec_rules.block import ratios
-from spec_rules.decisions import Draw, Trial, draw, draw_tokens, follow
+from spec_rules.decisions import Draw, Trial, draw, draw_tokens, follow_decision
 from spec_rules.distributions import Case, normalise, residual
 from spec_rules.k_seq import left_over, overlap, relative_acceptance, threshold
 from spec_rules.traversal import chance
@@ -65,7 +65,7 @@ def accepts(p: float, q: float, u: float) -> bool:
     """Whether a trial of one draft keeps it."""
     scalars = torch.tensor([p, q], dtype=torch.float64)
     trial = Trial(*scalars, lambda: Draw((0,), P), lambda: Draw((), P))
-    return follow(trial, np.array([u, 0.5])).path == (0,)
+    return follow_decision(trial, np.array([u, 0.5])).path == (0,)
 
 
 def test_coins_of_a_step_are_its_own():

@@ -8,7 +8,7 @@ import torch
 from sampler import SAMPLED, Sampler, near, text_distribution
 
 from spec_core import Compat, PluginError, Refused, Request, Run, Sampling, hookimpl
-from spec_core.assembly.discovery import discover
+from spec_core.assembly.discovery import discover_plugins
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, ToyTarget
 from tests.core.toys import chi_square_p, dense, finish, ones, plain
@@ -185,4 +185,4 @@ def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
 
 
 def test_all_rules_are_installed():
-    assert {*LOSSLESS, "coupled", "typical", "synthetic"} <= {entry.name for entry in discover(["rule"])}
+    assert {*LOSSLESS, "coupled", "typical", "synthetic"} <= {entry.name for entry in discover_plugins(["rule"])}

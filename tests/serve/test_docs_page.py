@@ -13,7 +13,7 @@ pytest.importorskip("openai", reason="needs the openai client")
 
 from spec_serve.settings import ServeSettings
 
-from spec_core.commands import construct, read_file, resolve, setting_owners
+from spec_core.commands import construct_plugin, read_file, resolve_layers, setting_owners
 from tests.support.pages import Skimmer, follow
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -54,8 +54,8 @@ def test_the_pages_can_be_followed(server, tmp_path):
 
     paths = {path for path, _ in reader.answers}
     assert {"/v1/completions", "/completion", "/tokenize", "/apply-template", "/slots", "/metrics"} <= paths
-    file = resolve({}, {}, read_file(tmp_path / "spec.toml", {}), setting_owners())
-    assert construct(ServeSettings, file.values_of("serve"), "serve").queue == 16
+    file = resolve_layers({}, {}, read_file(tmp_path / "spec.toml", {}), setting_owners())
+    assert construct_plugin(ServeSettings, file.values_of("serve"), "serve").queue == 16
 
 
 def test_the_pages_name_every_metric_and_every_field(server):

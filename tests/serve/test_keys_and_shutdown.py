@@ -18,11 +18,11 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from spec_serve.command import limits_of
 from spec_serve.keys import Keys, keys_of
 from spec_serve.logs import Refusals
-from spec_serve.server import listening, warn_of_everyone
+from spec_serve.server import listening_socket, warn_of_everyone
 from spec_serve.settings import ServeSettings
 
 from spec_core import UsageError
-from spec_core.commands import resolve, setting_owners
+from spec_core.commands import resolve_layers, setting_owners
 from tests.serve.test_operation import LONG, program, wait_until
 from tests.support.served import serving, slowly
 
@@ -90,7 +90,7 @@ def test_the_program_speaks_https(tmp_path):
 def test_a_wrong_setting_is_refused_before_the_model_is_read(given, message):
     flags = {f"serve.{name}": value for name, value in given.items()}
     with pytest.raises(UsageError, match=message):
-        limits_of(resolve(flags, {}, {}, setting_owners()))
+        limits_of(resolve_layers(flags, {}, {}, setting_owners()))
 
 
 def test_health_is_503_while_texts_finish(tmp_path):
@@ -144,7 +144,7 @@ def test_an_idle_server_ends_at_once(tmp_path):
 )
 def test_a_public_address_without_a_key_is_said(caplog, host, key, warned):
     limits = ServeSettings(host=host, port=0, api_key=key)
-    with caplog.at_level(logging.INFO, "spec_serve"), listening(limits) as listener:
+    with caplog.at_level(logging.INFO, "spec_serve"), listening_socket(limits) as listener:
         warn_of_everyone(listener, limits)
 
     assert (f"everyone who reaches {host} can use this server" in caplog.text) == warned

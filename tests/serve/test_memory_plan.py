@@ -10,12 +10,12 @@ from spec_serve.memory import MIB, plan
 
 from spec_core import UsageError, load
 from spec_core.assembly import description
-from spec_core.commands import check
+from spec_core.commands import check_plugins
 
 
 def plan_of(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
     target = load(model, weights=False)
-    return target.info, plan(target.info, check(target, methods, None, None, {}), sequences, cache, cached)
+    return target.info, plan(target.info, check_plugins(target, methods, None, None, {}), sequences, cache, cached)
 
 
 def test_the_plan_counts_weights_drafters_slots_and_the_cache():
@@ -48,28 +48,28 @@ def test_rows_that_were_asked_for_count_as_they_are():
 
 def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatch):
     _, plan_here = plan_of()
-    memory.check(plan_here, plan_here.total)
+    memory.check_memory(plan_here, plan_here.total)
     with pytest.raises(UsageError, match="are allowed") as refused:
-        memory.check(plan_here, plan_here.total - 1)
+        memory.check_memory(plan_here, plan_here.total - 1)
     assert "prompt cache" in refused.value.reason and "--context" in refused.value.hint
-    monkeypatch.setattr(memory, "available", lambda: plan_here.total - 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: plan_here.total - 1)
     with pytest.raises(UsageError, match="are free"):
-        memory.check(plan_here, 0)
+        memory.check_memory(plan_here, 0)
     monkeypatch.setattr(memory, "free_bytes", lambda device: plan_here.total - (device == "cuda:1"))
-    memory.check(plan_here, 0, "cuda:0")
+    memory.check_memory(plan_here, 0, "cuda:0")
     with pytest.raises(UsageError, match="are free"):
-        memory.check(plan_here, 0, "cuda:1")
-    monkeypatch.setattr(memory, "available", lambda: None)
-    memory.check(plan_here, 0)
+        memory.check_memory(plan_here, 0, "cuda:1")
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    memory.check_memory(plan_here, 0)
 
 
 def test_the_limit_of_a_container_counts(monkeypatch, tmp_path):
     file = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "LIMIT", file)
     file.write_text("1048576\n")
-    assert memory.available() == MIB
+    assert memory.available_bytes() == MIB
     file.write_text("max\n")
-    assert memory.available() > MIB
+    assert memory.available_bytes() > MIB
 
 
 def test_the_command_refuses_before_it_loads(monkeypatch):

@@ -27,7 +27,7 @@ from spec_serve.job import Job
 from spec_serve.settings import ServeSettings
 
 from spec_core import Draft, Request, Run, UsageError, hookimpl, load
-from spec_core.commands import construct
+from spec_core.commands import construct_plugin
 from tests.support.served import serving, slowly
 
 LONG = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
@@ -284,18 +284,18 @@ def test_sigterm_ends_the_program_in_order(tmp_path):
 
 
 def test_an_address_that_cannot_be_had_is_refused(server):
-    from spec_serve.server import listening
+    from spec_serve.server import listening_socket
 
     with pytest.raises(UsageError, match="cannot listen"):
-        listening(ServeSettings(port=int(server.url.rsplit(":", 1)[1])))
+        listening_socket(ServeSettings(port=int(server.url.rsplit(":", 1)[1])))
     with pytest.raises(UsageError, match="cannot listen"):
-        listening(ServeSettings(host="no.such.host.invalid"))
+        listening_socket(ServeSettings(host="no.such.host.invalid"))
 
 
 @pytest.mark.parametrize("given", [{"prot": 1}, {"port": "x"}, {"port": 70_000}, {"queue": -1}, {"api_key": ""}])
 def test_a_wrong_setting_is_refused(given):
     with pytest.raises(UsageError):
-        construct(ServeSettings, given, "serve")
+        construct_plugin(ServeSettings, given, "serve")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):

@@ -38,10 +38,10 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     with Run(target, method, max_sequences=1, cache_tokens=room) as run:
         first = generate(run, FIRST)
         generate(run, OTHER)
-        prompt_cache.save(tmp_path / "cache", run)
+        prompt_cache.save_prefixes(tmp_path / "cache", run)
     again = FIRST + first.text + "\nx = "
     with Run(target, method, max_sequences=1, cache_tokens=room) as run, Run(target, reuse=False) as plain:
-        prompt_cache.evaluate(run, prompt_cache.read(tmp_path / "cache", run))
+        prompt_cache.evaluate_prefixes(run, prompt_cache.read_prefix_file(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
             result = generate(run, prompt)
             assert result.tokens == generate(plain, prompt).tokens
@@ -53,13 +53,13 @@ def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
         generate(run, FIRST, "one")
         generate(run, OTHER, "two")
-        assert prompt_cache.save(path, run) == 2
-        prefixes = prompt_cache.read(path, run)
+        assert prompt_cache.save_prefixes(path, run) == 2
+        prefixes = prompt_cache.read_prefix_file(path, run)
     assert [prefix.salt for prefix in prefixes] == ["one", "two"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["cache"]
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        prompt_cache.evaluate(run, prefixes)
+        prompt_cache.evaluate_prefixes(run, prefixes)
         assert generate(run, FIRST, "two").reused == 0
         assert generate(run, FIRST, "one").reused > 0
 
@@ -108,7 +108,7 @@ def test_a_prompt_cache_that_cannot_be_used_is_a_warning(tmp_path, run, data, me
         data = file_of(data.replace("MODEL", json.dumps(prompt_cache.identity(run))))
     (tmp_path / "cache").write_bytes(data)
 
-    assert prompt_cache.read(tmp_path / "cache", run) == []
+    assert prompt_cache.read_prefix_file(tmp_path / "cache", run) == []
     assert message in caplog.text and "is replaced at the end" in caplog.text
 
 
@@ -120,9 +120,9 @@ def test_the_file_of_another_model_is_neither_used_nor_replaced(tmp_path, run, c
     data = file_of(json.dumps(contents, separators=(",", ":")))[: -1 if damaged else None]
     (tmp_path / "cache").write_bytes(data)
 
-    assert prompt_cache.read(tmp_path / "cache", run) is None
+    assert prompt_cache.read_prefix_file(tmp_path / "cache", run) is None
     assert "neither used nor replaced" in caplog.text
-    prompt_cache.write(tmp_path / "cache", run)  # as if another server had written it meanwhile
+    prompt_cache.write_prefixes(tmp_path / "cache", run)  # as if another server had written it meanwhile
     assert (tmp_path / "cache").read_bytes() == data and "is not replaced" in caplog.text
 
 
@@ -131,7 +131,7 @@ def test_a_server_leaves_the_prompt_cache_of_another_model(tmp_path):
     (tmp_path / "spec.toml").write_text('model = "zoo:pico"\n[serve]\nport = 0\nprompt_cache = "cache"\n')
     with Run(load("zoo:pico-hybrid"), max_sequences=1) as other:
         generate(other, FIRST)
-        prompt_cache.save(tmp_path / "cache", other)
+        prompt_cache.save_prefixes(tmp_path / "cache", other)
     before = (tmp_path / "cache").read_bytes()
 
     with program(tmp_path) as (process, url):
@@ -145,7 +145,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, run):
     """It would be replaced at the end."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\x00")
     with pytest.raises(UsageError, match="is no prompt cache"):
-        prompt_cache.read(tmp_path / "model.gguf", run)
+        prompt_cache.read_prefix_file(tmp_path / "model.gguf", run)
 
 
 def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monkeypatch):
@@ -154,10 +154,10 @@ def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monke
     monkeypatch.setattr(prompt_cache, "BYTES_MAX", 20_000)
     monkeypatch.setattr(prompt_cache, "prefixes", lambda run: prefixes)
 
-    count = prompt_cache.save(tmp_path / "cache", run)
+    count = prompt_cache.save_prefixes(tmp_path / "cache", run)
 
     assert 10 < count < 100 and (tmp_path / "cache").stat().st_size < 20_000
-    assert prompt_cache.read(tmp_path / "cache", run) == prefixes[-count:]
+    assert prompt_cache.read_prefix_file(tmp_path / "cache", run) == prefixes[-count:]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
@@ -179,15 +179,15 @@ def test_every_cut_and_every_changed_byte_is_found(run):
 def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
     context = run.target.info.context
     prefixes = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
-    assert prompt_cache.fitting(prefixes, run) == prefixes[2:]
+    assert prompt_cache.fitting_prefixes(prefixes, run) == prefixes[2:]
 
 
 def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):
     with pytest.raises(UsageError, match="cannot be read"):
-        prompt_cache.read(tmp_path, run)
+        prompt_cache.read_prefix_file(tmp_path, run)
     with pytest.raises(UsageError, match="does not exist or cannot be written"):
         prompt_cache.check_folder(tmp_path / "none" / "cache")
-    assert prompt_cache.read(tmp_path / "none", run) == []
+    assert prompt_cache.read_prefix_file(tmp_path / "none", run) == []
 
 
 def test_a_server_starts_again_with_what_it_had(tmp_path):

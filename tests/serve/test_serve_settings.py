@@ -6,22 +6,22 @@ import shutil
 
 import httpx
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands import common
-from spec_serve.command import adapt, without_own
+from spec_serve.command import adapt_settings, without_own
 from spec_serve.server_config import without_folders
 from spec_serve.settings import ServeSettings
 from spec_zoo import path as zoo_path
 
 from spec_core import RunSettings, UsageError
-from spec_core.commands import construct
+from spec_core.commands import construct_plugin
 from tests.serve.test_operation import program
 
 FILE = 'model = "zoo:pico"\nmax_sequences = 3\n[serve]\nport = 1234\nqueue = 5\n'
 
 
 def limits(settings):
-    return construct(ServeSettings, settings.values_of("serve"), "serve")
+    return construct_plugin(ServeSettings, settings.values_of("serve"), "serve")
 
 
 def test_a_flag_is_stronger_than_the_environment_and_that_than_the_file(tmp_path, monkeypatch):
@@ -44,9 +44,9 @@ def test_other_commands_read_the_same_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(FILE)
 
-    assert run(["generate", "-p", "x =", "-n", "2"]) == 0
-    assert run(["compat"]) == 0
-    assert run(["generate", "-p", "x =", "-n", "2", "-o", "serve.port=1"]) == 2
+    assert run_command(["generate", "-p", "x =", "-n", "2"]) == 0
+    assert run_command(["compat"]) == 0
+    assert run_command(["generate", "-p", "x =", "-n", "2", "-o", "serve.port=1"]) == 2
     assert "a setting of `spec serve`" in capsys.readouterr().err
 
 
@@ -54,17 +54,17 @@ def test_a_wrong_setting_ends_the_command_before_a_model_is_loaded(tmp_path, mon
     pytest.importorskip("fastapi", reason="needs the extra serve")
     monkeypatch.chdir(tmp_path)
 
-    assert run(["serve", "-m", "no-such-model", "-o", "serve.prot=1"]) == 2
+    assert run_command(["serve", "-m", "no-such-model", "-o", "serve.prot=1"]) == 2
     assert "no setting 'prot'" in capsys.readouterr().err
-    assert run(["serve", "-m", "no-such-model", "--port", "70000"]) == 2
+    assert run_command(["serve", "-m", "no-such-model", "--port", "70000"]) == 2
     assert "port" in capsys.readouterr().err
 
 
 def test_a_server_has_other_defaults_of_the_run_and_says_so(tmp_path, monkeypatch):
     """What the user sets stays."""
     monkeypatch.chdir(tmp_path)
-    settings = adapt(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
-    asked = adapt(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
+    settings = adapt_settings(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
+    asked = adapt_settings(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
 
     assert settings.build(RunSettings).on_error == "isolate" and settings.build(RunSettings).prefill_budget == 128
     assert settings.table["prefill_budget"].origin == "spec serve"
@@ -78,7 +78,7 @@ def test_the_key_is_shown_nowhere():
 
 def test_a_key_that_is_empty_is_refused():
     with pytest.raises(UsageError, match="api_key"):
-        construct(ServeSettings, {"api_key": ""}, "serve")
+        construct_plugin(ServeSettings, {"api_key": ""}, "serve")
 
 
 @pytest.mark.parametrize("location", ["{0}/models/tiny.gguf", "gguf:{0}/models/tiny.gguf", "models/tiny.gguf"])

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_commands.printing import COMMANDS
 from spec_compare.records.reading import LAPS
 
@@ -98,7 +98,7 @@ def faults(folder: Path, whole: Path, readers: Any = READERS) -> list[str]:
         printed = io.StringIO()
         try:
             with redirect_stdout(printed), redirect_stderr(printed):
-                run(words)
+                run_command(words)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             ours = [f for f in traceback.extract_tb(error.__traceback__) if "/spec_" in f.filename][-1]

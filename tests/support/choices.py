@@ -13,7 +13,7 @@ import torch
 
 from spec_core import Sampling
 from spec_core.sampling import native, reference
-from spec_core.sampling.choose import adjust, likeliest, place, support
+from spec_core.sampling.choose import adjust_row, most_likely, place, support
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel
 
@@ -45,8 +45,8 @@ class Case:
         )
 
     def choose_in_python(self) -> tuple[int, float, float]:
-        row = adjust(self.row, self.sampling, [*self.tokens, *self.drafted], self.prompt)
-        return reference.choose(row.numpy(), self.sampling, self.source, self.t)
+        row = adjust_row(self.row, self.sampling, [*self.tokens, *self.drafted], self.prompt)
+        return reference.choose_token(row.numpy(), self.sampling, self.source, self.t)
 
 
 def cases(seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Case]:
@@ -188,7 +188,7 @@ def everything(count: int) -> None:
     """Every function of the extension over random rows, its result unread: for sanitizers."""
     for case in cases(3, count):
         values = case.row[None]
-        likeliest(values, 8), likeliest(values, 100), logprob(case.row, 0, 5)
+        most_likely(values, 8), most_likely(values, 100), logprob(case.row, 0, 5)
         if case.sampling.temperature and math.isfinite(case.row.max()):
             support(case.row, case.sampling)
         terms = case.sampling._terms, case.source, case.t, case.tokens, case.prompt

@@ -18,7 +18,7 @@ def main() -> int:
     pause, arguments = float(sys.argv[1]), sys.argv[2:]
     with without_strangers(), pytest.MonkeyPatch.context() as patch:
         toy_plugins.install(patch)
-        from spec_cli.main import run
+        from spec_cli.main import run_command
         from spec_compare.measuring import measure
 
         real = measure.lap_of
@@ -29,7 +29,7 @@ def main() -> int:
             return result
 
         patch.setattr(measure, "lap_of", lap_of)
-        return run(arguments)
+        return run_command(arguments)
 
 
 if __name__ == "__main__":

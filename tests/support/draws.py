@@ -15,7 +15,7 @@ from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Sampling, Target
-from spec_core.sampling.choose import choose
+from spec_core.sampling.choose import choose_token
 from tests.targets.drive import forward, part, sequence
 
 SAMPLING = Sampling(temperature=0.8)
@@ -100,7 +100,7 @@ def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn:
     seed = rng.getrandbits(32)
     for t in range(n):
         logits.append(forward(target, part(seq, len(tokens) - 1, tokens[-1:])).logits[0])
-        tokens.append(choose(logits[-1], SAMPLING, seed, t) if drawn else rng.randrange(target.info.vocab))
+        tokens.append(choose_token(logits[-1], SAMPLING, seed, t) if drawn else rng.randrange(target.info.vocab))
     return tokens, torch.stack(logits)
 
 

@@ -51,7 +51,7 @@ def badly_added(bias: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1, out: Ten
 def misbehaving() -> Iterator[None]:
     """Products of torch by name, within."""
     forms = {"mm": badly, "bmm": badly, "addmm": badly_added, "baddbmm": badly_added}
-    tiles.forget()
+    tiles.forget_measurements()
     with mock.patch.multiple(torch, **forms):
         yield
-    tiles.forget()
+    tiles.forget_measurements()

@@ -16,14 +16,14 @@ import attrs
 import httpx
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
-from spec_serve.command import adapt
+from spec_serve.command import adapt_settings
 from spec_serve.engine import Engine
-from spec_serve.server import Server, listening, start_listening
+from spec_serve.server import Server, listening_socket, start_listening
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
 
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
-from spec_core.commands import resolve, setting_owners
+from spec_core.commands import resolve_layers, setting_owners
 
 SCHEMAS = (
     {"enum": ["red", "green", 17, [1, 2, 3]]},
@@ -85,13 +85,15 @@ def serving(
     target = load(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else target.info.name
     named = [m for m in methods if isinstance(m, str)]
-    settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, setting_owners()))
+    settings = adapt_settings(
+        resolve_layers({**flags, "model": name, "methods": tuple(named)}, {}, {}, setting_owners())
+    )
     own = ServeSettings(**{"port": 0, **(limits or {})})
     with Run(
         target, methods=methods, rule=rule, control=settings["control"], settings=settings.build(RunSettings)
     ) as run:
         engine = Engine(run, own.queue)
-        listener = listening(own)
+        listener = listening_socket(own)
         url = start_listening(listener, own)  # before the thread: ``started`` is set a moment before it listens
         server = Server(create_app(engine, ServerConfig(run, name, own, settings)), engine, own)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})

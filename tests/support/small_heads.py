@@ -11,7 +11,7 @@ import attrs
 import torch
 from safetensors.torch import load_file, save_file
 from spec_train.heads.export.trained import Trained
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_train.heads.shape import default_shape
 from spec_train.init.random import random_weights
 
@@ -55,7 +55,7 @@ def directory(folder: Path, kind: str, layout: str, rows: int | None = None) -> 
     """A directory of a published layout."""
     target = tiny_target(weights=False)
     folder.mkdir(parents=True, exist_ok=True)
-    write(train(kind, target, rows), target, folder / layout, layout, "f32")
+    write_head(train(kind, target, rows), target, folder / layout, layout, "f32")
     return folder / layout
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import attrs
 import torch
-from spec_commands.prompts import read
+from spec_commands.prompts import read_prompt_file
 from spec_kernels import native
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
 from spec_targets.runtime.checkpoint import Checkpoint
 from spec_targets.runtime.load import make_target
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_zoo import HERE
 from torch import Tensor
 
@@ -95,7 +95,7 @@ def head(kind: str, method: str) -> Path:
     """A head with random weights, for models that have no trained one. It is sure of nothing."""
     torch.manual_seed(0)
     path = Path(mkdtemp()) / f"{method}.gguf"
-    write(train(method, target(kind)), target(kind), path, "gguf", "f32")
+    write_head(train(method, target(kind)), target(kind), path, "gguf", "f32")
     return path
 
 
@@ -116,7 +116,7 @@ def head_settings(kind: str, method: str) -> dict[str, Any]:
 def prompts() -> list[list[int]]:
     """400: the zoo's two hundred, and the first third of each."""
     tokenizer = load("zoo:pico", weights=False).tokenizer
-    whole = [tokenizer.encode(prompt.given) for prompt in read(HERE / "prompts-200.jsonl")]
+    whole = [tokenizer.encode(prompt.given) for prompt in read_prompt_file(HERE / "prompts-200.jsonl")]
     return [*whole, *(tokens[: max(1, len(tokens) // 3)] for tokens in whole)]
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
@@ -75,7 +75,7 @@ def original(name: str) -> Path:
         files = {"gated": gated_file, "dspark-parts": spark_file, "dspine": spine_file, "lilicorr": lattice_file}
         return files.get(name, selector_file)("dense")
     target = tiny_target(weights=False)
-    write(train(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
+    write_head(train(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
     return folder / f"{name}.gguf"
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter, sleep
 
 import pytest
-from spec_targets.tokenizer.templates.chat import render
+from spec_targets.tokenizer.templates.chat import render_chat
 from spec_targets.tokenizer.templates.workers import CPU_SECONDS, WORKERS_MAX, TemplateFailed, Workers, workers
 
 from spec_core import UsageError, load
@@ -69,7 +69,7 @@ def short():
 def test_a_hostile_template_is_refused(name):
     """Templates are sandboxed, with limits of output and time."""
     with pytest.raises(UsageError, match="chat template"):
-        text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
+        text = render_chat(HOSTILE[name], [{"role": "user", "content": "x"}])
         assert text == "", text[:100]
         raise UsageError("chat template said nothing", hint="-")
 
@@ -79,10 +79,10 @@ def test_many_attacks_at_once_leave_the_server_its_memory():
     """Two processes at a time, each with its limit; usual chats are answered between them and after them."""
     attack = HOSTILE["joining in a loop"]
     with ThreadPoolExecutor(12) as threads:
-        failed = [threads.submit(render, attack, CHAT) for _ in range(12)]
-        assert threads.submit(render, PLAIN, CHAT).result() == "<user>hi"
+        failed = [threads.submit(render_chat, attack, CHAT) for _ in range(12)]
+        assert threads.submit(render_chat, PLAIN, CHAT).result() == "<user>hi"
     assert all(isinstance(one.exception(), UsageError) for one in failed)
-    assert render(PLAIN, CHAT) == "<user>hi"
+    assert render_chat(PLAIN, CHAT) == "<user>hi"
 
 
 SAID = {
@@ -95,14 +95,14 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_the_reason_is_a_sentence_without_paths_or_a_traceback(name):
     with pytest.raises(UsageError, match=SAID[name]) as caught:
-        render(HOSTILE[name], CHAT)
+        render_chat(HOSTILE[name], CHAT)
 
     assert "/" not in caught.value.reason and "\n" not in caught.value.reason and len(caught.value.reason) < 400
 
 
 def test_an_escape_sequence_in_a_message_of_a_template_is_not_passed_on():
     with pytest.raises(UsageError) as caught:
-        render("{{ raise_exception('a\x1b[2Jb') }}", CHAT)
+        render_chat("{{ raise_exception('a\x1b[2Jb') }}", CHAT)
 
     assert "\x1b" not in caught.value.reason
 
@@ -166,18 +166,18 @@ def children_of(own: Workers) -> list[subprocess.Popen]:
 @posix
 def test_a_forked_child_starts_its_own_processes():
     """Even if another thread of the parent held the lock, and the parent's processes go on."""
-    assert render(PLAIN, CHAT) == "<user>hi"
+    assert render_chat(PLAIN, CHAT) == "<user>hi"
     with workers._lock:
         child = os.fork()
         if not child:
             code = 1
             try:
-                code = 0 if render(PLAIN, CHAT) == "<user>hi" else 2
+                code = 0 if render_chat(PLAIN, CHAT) == "<user>hi" else 2
                 workers.close()
             finally:
                 os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert render(PLAIN, CHAT) == "<user>hi"
+    assert render_chat(PLAIN, CHAT) == "<user>hi"
 
 
 START = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from spec_targets.tokenizer.templates.chat import render
+from spec_targets.tokenizer.templates.chat import render_chat
 
 from spec_core import UsageError
 from tests.support.conversations import CALL, CONVERSATIONS, SPECIAL, TOOL, USER
@@ -98,7 +98,7 @@ def expected_prompt(template: str, asked: dict) -> str | None:
 def render_prompt(template: str, asked: dict) -> str | None:
     more = {key: value for key, value in asked.items() if key != "messages"}
     try:
-        return render(template, asked["messages"], special=SPECIAL, **more)
+        return render_chat(template, asked["messages"], special=SPECIAL, **more)
     except UsageError:
         return None
 
@@ -112,20 +112,20 @@ def test_a_construct_gives_what_transformers_gives(name):
 
 def test_what_is_unknown_is_refused_with_its_name():
     with pytest.raises(UsageError, match=re.escape("unexpected keyword argument 'escape'")):
-        render("{{ tools | tojson(escape=true) }}", [USER], tools=[TOOL])
+        render_chat("{{ tools | tojson(escape=true) }}", [USER], tools=[TOOL])
 
 
 def test_values_reach_a_template_as_they_are():
     """Numbers, tuples, keys that are no text, half a surrogate pair; anything else as the name of its type."""
     messages = [{"role": "user", "content": "\ud800", "n": 1 << 70, "t": (1, 2), "d": {1: 2.5}, "o": object()}]
-    text = render("{% for k, v in messages[0].items() %}{{ v }};{% endfor %}", messages)
+    text = render_chat("{% for k, v in messages[0].items() %}{{ v }};{% endfor %}", messages)
 
     assert text == f"user;\ud800;{1 << 70};(1, 2);{{1: 2.5}};<object>;"
 
 
 def test_messages_are_not_changed_and_keys_without_a_value_are_left_out():
     message = {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning": "Hm."}
-    text = render("{{ messages[0].content is defined }}{{ messages[0].reasoning_content }}", [message])
+    text = render_chat("{{ messages[0].content is defined }}{{ messages[0].reasoning_content }}", [message])
 
     assert text == "FalseHm." and set(message) == {"role", "content", "tool_calls", "reasoning"}
 
@@ -135,4 +135,4 @@ def test_a_nested_value_without_end_is_refused():
     for _ in range(5000):
         deep = [deep]
     with pytest.raises(UsageError, match="the chat template failed"):
-        render("x", [{"role": "user", "content": deep}])
+        render_chat("x", [{"role": "user", "content": deep}])

@@ -56,7 +56,7 @@ def test_a_product_gives_every_row_the_same_bits(multiply, rows, threads):
 
 def test_rows_of_a_prompt_are_computed_together_only_where_that_is_equal(monkeypatch):
     monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _store(badly(a, b) * (1 + 1e-6 * (len(a) > TILE)), out))
-    tiles.forget()
+    tiles.forget_measurements()
     x, w = torch.randn(WIDE, 64), torch.randn(64, 32)
 
     assert not tiles.wide_is_equal(w, x.dtype)
@@ -75,7 +75,7 @@ def test_a_model_is_exact_and_says_so(multiply, make, threads):
 def test_a_product_by_place_is_found_out(monkeypatch):
     """If a result depends on a row's place in a tile, no tile is exact, and the run must say so."""
     monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _store(_by_place(a, b), out))
-    tiles.forget()
+    tiles.forget_measurements()
     target = load(tiny_gguf(), kernels="reference")
 
     assert target.info.exactness.startswith("no: a row in another place of a tile differs by")

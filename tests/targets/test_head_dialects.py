@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from spec_targets.formats.damage import AGAIN, damage_error
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 
 from spec_core import Run, UsageError, load
 from spec_core.errors import Refused
@@ -84,7 +84,7 @@ def test_a_share_that_rotates_was_copied_from_the_target(kind, layout, where, tm
 
 def test_the_share_of_a_gguf_file_was_copied_too(tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(train("eagle3", target), target, path, "gguf", "f32")
+    write_head(train("eagle3", target), target, path, "gguf", "f32")
     whole, model = head_of(path).rotation()[0], gguf_parts(path)
     model.pairs["eagle3.rope.dimension_count"] = pack_typed("u32", 16)
     path.write_bytes(model.bytes())
@@ -113,7 +113,7 @@ def test_positions_of_pictures_are_those_of_a_text(tmp_path):
 
 def test_a_gguf_head_without_a_tokenizer_has_the_vocabulary_of_its_target(tmp_path):
     target, path = load(tiny_target().info.file), tmp_path / "h.gguf"
-    write(train("dflash", target), target, path, "gguf", "f32")
+    write_head(train("dflash", target), target, path, "gguf", "f32")
     model = gguf_parts(path)
     for key in [key for key in model.pairs if key.startswith("tokenizer.ggml.") and "mask" not in key]:
         del model.pairs[key]

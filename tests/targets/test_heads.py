@@ -11,8 +11,8 @@ import attrs
 import pytest
 import torch
 from safetensors.torch import load_file
-from spec_cli.main import run
-from spec_train.heads.export.write import write
+from spec_cli.main import run_command
+from spec_train.heads.export.write import write_head
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
@@ -74,7 +74,7 @@ def test_a_head_written_in_a_layout_is_read_as_it_was(kind, layout, rows, tmp_pa
     target = tiny_target(weights=False)
     given = train(kind, target, rows)
     for form in ("gguf", layout):
-        write(given, target, tmp_path / form, form, "f32")
+        write_head(given, target, tmp_path / form, form, "f32")
         file = open_head(tmp_path / form)
         head = file.head
 
@@ -126,7 +126,7 @@ def test_ids_of_a_gguf_file_are_never_in_doubt(tmp_path):
     target = tiny_target(weights=False)
     given = train("eagle3", target)
     shape = attrs.evolve(given.shape, sources=(1, 3, 4))
-    write(attrs.evolve(given, shape=shape), target, tmp_path / "h.gguf", "gguf", "f32")
+    write_head(attrs.evolve(given, shape=shape), target, tmp_path / "h.gguf", "gguf", "f32")
 
     assert head_of(tmp_path / "h.gguf").sources(8) == (1, 3, 4)
 
@@ -376,7 +376,7 @@ BAD = {
 )
 def test_a_factor_or_window_of_a_gguf_head_that_is_not_run_is_refused(kind, key, value, tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(train(kind, target), target, path, "gguf", "f32")
+    write_head(train(kind, target), target, path, "gguf", "f32")
     model = gguf_parts(path)
     model.pairs[f"{kind}.{key}"] = pack_typed(*value)
     path.write_bytes(model.bytes())
@@ -387,7 +387,7 @@ def test_a_factor_or_window_of_a_gguf_head_that_is_not_run_is_refused(kind, key,
 
 def test_a_gguf_head_with_two_names_of_one_tensor_is_refused(tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(train("dflash", target), target, path, "gguf", "f32")
+    write_head(train("dflash", target), target, path, "gguf", "f32")
     model = gguf_parts(path)
     model.tensors["hidden_norm.weight"] = list(model.tensors["enc.output_norm.weight"])
     path.write_bytes(model.bytes())
@@ -423,7 +423,7 @@ def test_a_directory_without_config_is_refused(tmp_path):
 def test_a_gguf_head_that_is_cut_off_is_refused(kind, tmp_path):
     target = tiny_target(weights=False)
     path = tmp_path / "h.gguf"
-    write(train(kind, target), target, path, "gguf", "f32")
+    write_head(train(kind, target), target, path, "gguf", "f32")
     whole = path.read_bytes()
     for share in (0.1, 0.5, 0.9, 0.999):
         path.write_bytes(whole[: int(share * len(whole))])
@@ -444,7 +444,7 @@ def test_another_vocabulary_is_a_misfit(tmp_path):
     """By its size; and where the file carries its tokenizer, token by token."""
     file = open_head(directory(tmp_path, "eagle3", "safeailab"))
     target = tiny_target(weights=False)
-    write(train("eagle3", target), target, tmp_path / "h.gguf", "gguf", "f32")
+    write_head(train("eagle3", target), target, tmp_path / "h.gguf", "gguf", "f32")
     other = load(tiny_gguf(0, layers=4, salt="zzyzx "), weights=False)
 
     assert "made for 300 tokens" in file.misfit(load(tiny_gguf(0, layers=4, vocab=310), weights=False))[0]
@@ -490,7 +490,7 @@ def refused_by_the_command(model, kind, path, monkeypatch, capsys):
         raise AssertionError("weights of the target are read")
 
     monkeypatch.setattr("spec_targets.runtime.plan.load_executor", read)
-    assert run(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
+    assert run_command(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
     output = capsys.readouterr().err
     assert "Traceback" not in output
     assert len(output.splitlines()) == 2 and output.splitlines()[1].startswith("  "), "a reason and a hint"

@@ -179,13 +179,13 @@ def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
     indirect=["kind"],
 )
 def test_memory_is_said_and_refused_before_it_is_taken(target, need):
-    from spec_core.assembly.assemble import check
+    from spec_core.assembly.assemble import check_plugins
 
-    chosen = check(target, ["ngram"], None, "gdn-rollback", {})
+    chosen = check_plugins(target, ["ngram"], None, "gdn-rollback", {})
     (owner,) = (c for c in chosen if c.name == "gdn-rollback")
     assert need in owner.compat.notes[0]
     with pytest.raises(Refused, match="snapshot needs") as refused:
-        check(target, ["ngram"], None, ("gdn-rollback", {"strategy": "snapshot", "n": 1_000_000_000}), {})
+        check_plugins(target, ["ngram"], None, ("gdn-rollback", {"strategy": "snapshot", "n": 1_000_000_000}), {})
     assert "strategy=replay" in str(refused.value.hint)
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 import torch
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_kernels import native
 from spec_kernels.model import rotary
 from spec_kernels.native import weights
@@ -144,5 +144,8 @@ def test_a_run_reads_the_entry_points_of_installed_packages_once(monkeypatch, ca
     reads, real = [], metadata.entry_points
     monkeypatch.setattr(metadata, "entry_points", lambda **keywords: reads.append(keywords) or real(**keywords))
 
-    assert run(["generate", "-m", "zoo:pico", "-p", "def area(", "-n", "2", "--method", "ngram", "--threads", "1"]) == 0
+    assert (
+        run_command(["generate", "-m", "zoo:pico", "-p", "def area(", "-n", "2", "--method", "ngram", "--threads", "1"])
+        == 0
+    )
     assert len(reads) == 1

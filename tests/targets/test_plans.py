@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from spec_cli.main import run as run_command
+from spec_cli.main import run_command as run_command
 from spec_kernels import executors
 from spec_kernels.model import build, deferred
 from spec_kernels.model.executor import ExecutorRequest

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import spec_targets.formats.native
-from spec_cli.main import run
+from spec_cli.main import run_command
 from spec_targets.formats.gguf import open_gguf
 from spec_targets.formats.native import module
 from spec_targets.formats.numbers import Numbers
@@ -108,8 +108,8 @@ def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
 
-    assert run(["compat", "-m", str(path)]) == 0
-    assert run(["generate", "-m", str(path), "-p", "a", "--method", "mtp"]) == 2
+    assert run_command(["compat", "-m", str(path)]) == 0
+    assert run_command(["generate", "-m", str(path), "-p", "a", "--method", "mtp"]) == 2
     with pytest.raises(UsageError):
         load(path, context=1 << 20)
     assert not built

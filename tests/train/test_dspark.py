@@ -18,7 +18,7 @@ from spec_train.heads.dflash_student import DFlashStudent
 from spec_train.heads.dspark import CONFIDENCE, MARKOV
 from spec_train.heads.dspark_student import DSparkStudent, first_misses_and_before
 from spec_train.heads.export.trained import Trained
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_train.heads.vocabulary import Vocabulary
 from spec_train.init.from_dflash import read_base
 from spec_train.options import DSparkOptions
@@ -88,7 +88,7 @@ def test_training_is_drafting(rows, tmp_path):
     student, text = student_of(rows), sample()
     set_randomly(student)
     d2t = student.vocab.d2t
-    write(
+    write_head(
         Trained(student.head.shape, student.head.tensors_by_name(), d2t, "x"),
         tiny("dense"),
         tmp_path / "h.gguf",
@@ -196,7 +196,7 @@ def test_training_corrects_a_head_and_says_how_sure_it_is():
 @pytest.mark.parametrize("layout", ["gguf", "speculators"])
 def test_a_head_is_trained_written_and_fits(layout, data, tmp_path, capsys):
     out = tmp_path / "head"
-    assert cli.run(words(out, "--data", data, "--steps", 4, "--format", layout)) == 0
+    assert cli.run_command(words(out, "--data", data, "--steps", 4, "--format", layout)) == 0
     printed = capsys.readouterr()
     base, file = load(head_file("dflash", "dense"), weights=False), load(out, weights=False)
 
@@ -212,7 +212,7 @@ def test_a_head_is_trained_written_and_fits(layout, data, tmp_path, capsys):
 
 
 def test_a_directory_has_the_published_layout(data, tmp_path):
-    assert cli.run(words(tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators")) == 0
+    assert cli.run_command(words(tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators")) == 0
     config = json.loads((tmp_path / "head" / "config.json").read_text("utf-8"))
 
     assert config["architectures"] == ["DSparkSpeculator"]
@@ -224,7 +224,7 @@ def test_a_directory_has_the_published_layout(data, tmp_path):
 def test_both_formats_hold_the_same_head(data, tmp_path):
     drafts = {}
     for layout in ("gguf", "speculators"):
-        assert cli.run(words(tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
+        assert cli.run_command(words(tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
         method = f"dspark={tmp_path / layout}"
         drafts[layout] = draft_file(tiny_gguf(0, layers=4), method, range(3, 40), 3, "auto", tmp_path / "d")
 
@@ -234,7 +234,7 @@ def test_both_formats_hold_the_same_head(data, tmp_path):
 
 def test_a_reduced_vocabulary_is_that_of_the_base(data, tmp_path):
     base = head_file("dflash", "dense", 100)
-    assert cli.run(words(tmp_path / "h.gguf", "--data", data, "--steps", 2, head=base)) == 0
+    assert cli.run_command(words(tmp_path / "h.gguf", "--data", data, "--steps", 2, head=base)) == 0
     file = load(tmp_path / "h.gguf", weights=False)
 
     assert torch.equal(file.head.d2t, load(base, weights=False).head.d2t)
@@ -244,8 +244,8 @@ def test_a_reduced_vocabulary_is_that_of_the_base(data, tmp_path):
 
 def test_a_head_starts_from_another_one(data, tmp_path):
     first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
-    assert cli.run(words(first, "--data", data, "--steps", 3)) == 0
-    assert cli.run(words(second, "--data", data, "--steps", 1, "--from", first, "--lr", 1e-12)) == 0
+    assert cli.run_command(words(first, "--data", data, "--steps", 3)) == 0
+    assert cli.run_command(words(second, "--data", data, "--steps", 1, "--from", first, "--lr", 1e-12)) == 0
     one, two = (load(path, weights=False) for path in (first, second))
 
     assert all(torch.allclose(one.tensor(name), two.tensor(name), atol=1e-6) for name in one.names)
@@ -253,7 +253,7 @@ def test_a_head_starts_from_another_one(data, tmp_path):
 
 def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(data, tmp_path, monkeypatch):
     options = ["--data", data, "--steps", 6, "--generate", 4]
-    assert cli.run(words(tmp_path / "whole.gguf", *options)) == 0
+    assert cli.run_command(words(tmp_path / "whole.gguf", *options)) == 0
 
     def stop(self, log, progress, result):
         if result is None and log.step == 3:
@@ -261,9 +261,9 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(data, tmp_path, mon
 
     with monkeypatch.context() as patch:
         patch.setattr(StepProgress, "__call__", stop)
-        assert cli.run(words(tmp_path / "broken.gguf", *options)) == 130
+        assert cli.run_command(words(tmp_path / "broken.gguf", *options)) == 130
     assert (tmp_path / "broken.gguf.checkpoint").exists()
-    assert cli.run(words(tmp_path / "broken.gguf", *options)) == 0
+    assert cli.run_command(words(tmp_path / "broken.gguf", *options)) == 0
 
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
@@ -274,11 +274,11 @@ def test_a_checkpoint_of_another_base_is_refused(data, tmp_path, capsys, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_train", stop)
-        assert cli.run(words(tmp_path / "h.gguf", "--data", data, "--steps", 4)) == 130
+        assert cli.run_command(words(tmp_path / "h.gguf", "--data", data, "--steps", 4)) == 130
     other = tmp_path / "other.gguf"
     other.write_bytes(head_file("dflash", "dense").read_bytes())
 
-    assert cli.run(words(tmp_path / "h.gguf", "--data", data, "--steps", 4, head=other)) == 2
+    assert cli.run_command(words(tmp_path / "h.gguf", "--data", data, "--steps", 4, head=other)) == 2
     assert "is of another head, other data or other options" in capsys.readouterr().err
 
 
@@ -297,7 +297,7 @@ def test_a_checkpoint_of_another_base_is_refused(data, tmp_path, capsys, monkeyp
     ],
 )  # fmt: skip
 def test_another_head_is_refused_by_name(head, message, data, tmp_path, capsys):
-    assert cli.run(words(tmp_path / "h.gguf", "--data", data, head=head())) == 2
+    assert cli.run_command(words(tmp_path / "h.gguf", "--data", data, head=head())) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error

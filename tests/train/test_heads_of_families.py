@@ -43,7 +43,7 @@ def test_a_head_for_a_family_is_lossless(kind, family, data, tmp_path):
     torch.set_num_threads(1)
     model, out = tiny_family(family, tmp_path / "model"), tmp_path / "head.gguf"
     words = ["train", kind, "-m", str(model), "--data", str(data), "--out", str(out), *SMALL, *KINDS[kind]]
-    assert cli.run(words) == 0
+    assert cli.run_command(words) == 0
     target = load(model)
     run = Run(target, [(kind, {"file": str(out), "p_min": 0.0, "draft_max": 3})], max_sequences=4)
 

@@ -45,9 +45,9 @@ def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts_and_calibr
     teacher, given, others = read
     student, evaluation, tuning = untrained_student(teacher), Evaluation(others), given[: least_squares.TUNING_SAMPLES]
     before, lost = evaluation.run(student).accepted[0], loss(student, others)
-    least_squares.fit(student, given, teacher.final_states(given))
+    least_squares.fit_student(student, given, teacher.final_states(given))
     fitted, uncalibrated = evaluation.run(student), loss(student, tuning)
-    least_squares.calibrate(student, given)
+    least_squares.calibrate_norm(student, given)
 
     assert evaluation.run(student) == fitted
     assert loss(student, tuning) <= uncalibrated
@@ -70,7 +70,7 @@ def test_a_head_of_unsuitable_sizes_is_left_alone(read, more):
     teacher, given, _ = read
     student = untrained_student(teacher, **more)
     before = student.head.tensors_by_name()
-    least_squares.fit(student, given, teacher.final_states(given))
+    least_squares.fit_student(student, given, teacher.final_states(given))
 
     assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_train.training.muon import Muon, orthogonalize
+from spec_train.training.muon import Muon, orthogonalize_matrix
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon to compare with")
@@ -28,7 +28,7 @@ def test_singular_values_come_near_one():
     torch.manual_seed(0)
     x = torch.randn(20, 50)
     u, _, v = torch.linalg.svd(x, full_matrices=False)
-    orthogonal = orthogonalize(x)
+    orthogonal = orthogonalize_matrix(x)
 
     assert torch.linalg.svdvals(orthogonal).sub(0.95).abs().max() < 0.3
     assert torch.allclose(u.T @ orthogonal @ v.T, torch.diag(torch.linalg.svdvals(orthogonal)), atol=0.35)

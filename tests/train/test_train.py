@@ -61,7 +61,7 @@ def loss(printed: str) -> float:
 def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys):
     out = tmp_path / "head.gguf"
 
-    assert cli.run(words(kind, out, "--data", data, "--steps", 4, model=model())) == 0
+    assert cli.run_command(words(kind, out, "--data", data, "--steps", 4, model=model())) == 0
     printed = capsys.readouterr()
     head = load(out, weights=False)
 
@@ -79,7 +79,7 @@ def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys)
 def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
     """The same steps and seed give the same weights; every layout gives them back bit for bit, and drafts the same."""
     for layout in ("gguf", *layouts):
-        assert cli.run(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
+        assert cli.run_command(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
     first, *others = (load(tmp_path / layout, weights=False) for layout in ("gguf", *layouts))
     draft = {
         layout: draft_file(
@@ -100,14 +100,14 @@ def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
 @pytest.mark.parametrize("stored", ["f16", "bf16", "q8_0"])
 def test_smaller_types_are_read_back(stored, data, tmp_path):
     out = tmp_path / "h.gguf"
-    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--type", stored)) == 0
+    assert cli.run_command(words("eagle3", out, "--data", data, "--steps", 1, "--type", stored)) == 0
 
     assert load(out, weights=False).tensor("fc.weight").shape == (32, 96)
 
 
 def test_a_reduced_vocabulary_says_what_it_covers(data, tmp_path, capsys):
     out = tmp_path / "h.gguf"
-    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--draft-vocab", 64)) == 0
+    assert cli.run_command(words("eagle3", out, "--data", data, "--steps", 1, "--draft-vocab", 64)) == 0
 
     assert re.search(r"64 of 300 tokens can be drafted: \d+\.\d% of the texts", capsys.readouterr().err)
     assert load(out, weights=False).head.d2t.shape == (64,)
@@ -118,9 +118,9 @@ def test_a_reduced_vocabulary_says_what_it_covers(data, tmp_path, capsys):
 def test_a_head_starts_from_another_one(kind, rows, data, tmp_path):
     """After one step at a learning rate near 0 it equals that head; rows of other tokens are the target's."""
     first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
-    assert cli.run(words(kind, first, "--data", data, "--steps", 3, *rows)) == 0
+    assert cli.run_command(words(kind, first, "--data", data, "--steps", 3, *rows)) == 0
     more = ["--from", first, "--lr", 1e-12]
-    assert cli.run(words(kind, second, "--data", data, "--steps", 1, *more)) == 0
+    assert cli.run_command(words(kind, second, "--data", data, "--steps", 1, *more)) == 0
     one, two = (load(path, weights=False) for path in (first, second))
 
     for name in one.names:
@@ -136,9 +136,9 @@ def test_a_head_starts_from_another_one(kind, rows, data, tmp_path):
 
 def test_a_head_of_another_size_or_source_is_refused(data, tmp_path, capsys):
     first = tmp_path / "first.gguf"
-    assert cli.run(words("eagle3", first, "--data", data, "--steps", 1)) == 0
+    assert cli.run_command(words("eagle3", first, "--data", data, "--steps", 1)) == 0
     for more, message in ((["--ff", 32], "ffn_gate.weight is of (32, 32)"), (["--sources", "1,2,3"], "reads hidden")):
-        assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--from", first, *more)) == 2
+        assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--from", first, *more)) == 2
         assert message in capsys.readouterr().err
 
 
@@ -148,9 +148,9 @@ def test_prompts_are_answered_by_the_target_first(kind, tmp_path, capsys):
     path.write_text("".join(json.dumps({"prompt": f"def add_{i}(a, b):\n"}) + "\n" for i in range(6)), "utf-8")
     out = tmp_path / "h.gguf"
 
-    assert cli.run(words(kind, out, "--data", path, "--steps", 2)) == 2
+    assert cli.run_command(words(kind, out, "--data", path, "--steps", 2)) == 2
     assert "--generate" in capsys.readouterr().err
-    assert cli.run(words(kind, out, "--data", path, "--steps", 2, "--generate", 10)) == 0
+    assert cli.run_command(words(kind, out, "--data", path, "--steps", 2, "--generate", 10)) == 0
     assert "answered 10 of 10 prompts" in capsys.readouterr().err
 
 
@@ -172,15 +172,15 @@ class Stop:
 def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_path, capsys, monkeypatch):
     """There is no file at --out; the resumed training gives the same loss and the same head."""
     options = ["--data", data, "--steps", 6, "--generate", 4]
-    assert cli.run(words(kind, tmp_path / "whole.gguf", *options)) == 0
+    assert cli.run_command(words(kind, tmp_path / "whole.gguf", *options)) == 0
     whole = loss(capsys.readouterr().out)
     with monkeypatch.context() as patch:
         patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
-        assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
+        assert cli.run_command(words(kind, tmp_path / "broken.gguf", *options)) == 130
     left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
     error = capsys.readouterr().err
     assert "stopped at step 3\nstopped: run the same command again to continue from the files next to" in error
-    assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
+    assert cli.run_command(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
     assert [name.split("-")[0] for name in left] == [
         "broken.gguf.answers", "broken.gguf.checkpoint", "broken.gguf.held", "broken.gguf.states",
@@ -194,9 +194,9 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(during, data, tmp_pat
     options = ["--data", data, "--steps", 2, "--generate", 4]
     with monkeypatch.context() as patch:
         patch.setattr(f"spec_train.{during}", lambda *_: Stop(0)(Log(), 0.0, None))
-        assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 130
+        assert cli.run_command(words("eagle3", tmp_path / "h.gguf", *options)) == 130
     assert "stopped: run the same command again" in capsys.readouterr().err
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 0
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", *options)) == 0
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_killed_training_resumes(data, tmp_path, capsys):
     """SIGKILL, in a process of its own, after a checkpoint was written."""
     out = tmp_path / "h.gguf"
     options = ["--data", data, "--steps", 40]
-    assert cli.run(words("eagle3", tmp_path / "w.gguf", *options)) == 0
+    assert cli.run_command(words("eagle3", tmp_path / "w.gguf", *options)) == 0
     whole = loss(capsys.readouterr().out)
     killed = subprocess.Popen(spec(words("eagle3", out, *options)), stderr=subprocess.DEVNULL)
     while not (out.with_name("h.gguf.checkpoint")).exists() and killed.poll() is None:
@@ -213,7 +213,7 @@ def test_a_killed_training_resumes(data, tmp_path, capsys):
     killed.wait()
     assert not out.exists()
     assert out.with_name("h.gguf.checkpoint").exists()
-    assert cli.run(words("eagle3", out, *options)) == 0
+    assert cli.run_command(words("eagle3", out, *options)) == 0
 
     assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
 
@@ -228,12 +228,12 @@ def spec(argv):
 def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
-        cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
+        cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4, "--seed", 1)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4, "--seed", 1)) == 2
     assert "is of another head, other data or other options" in capsys.readouterr().err
     (tmp_path / "h.gguf.checkpoint").write_bytes(b"damaged")
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4)) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -241,9 +241,9 @@ def test_a_longer_training_continues_from_a_checkpoint(data, tmp_path, capsys, m
     """The duration is not part of the fingerprint of a checkpoint."""
     with monkeypatch.context() as patch:
         patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
-        cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
+        cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 8)) == 0
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 8)) == 0
     assert "8 steps" in capsys.readouterr().out
 
 
@@ -270,7 +270,7 @@ def test_unusable_data_are_refused(name, tmp_path, capsys):
     path = tmp_path / "bad.jsonl"
     path.write_text(content, "utf-8")
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", path, "--steps", 1)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", path, "--steps", 1)) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
@@ -278,9 +278,9 @@ def test_unusable_data_are_refused(name, tmp_path, capsys):
 
 
 def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", tmp_path / "none.jsonl")) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", "--data", tmp_path / "none.jsonl")) == 2
     assert "No such file" in capsys.readouterr().err
-    assert cli.run(words("eagle3", tmp_path / "h.gguf")) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf")) == 2
     assert "provides no training text" in capsys.readouterr().err
 
 
@@ -295,16 +295,16 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
     ],
 )
 def test_options_that_contradict_are_refused(more, message, data, tmp_path, capsys):
-    assert cli.run(words("eagle3", tmp_path / "h", "--data", data, *more)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h", "--data", data, *more)) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_format_whose_package_is_missing_is_refused_before_the_model_is_read(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "gguf", None)
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
     assert "pip install 'spec-core[train]'" in capsys.readouterr().err
-    assert cli.run(words("eagle3", tmp_path / "h", "--format", "safeailab", model="nowhere.gguf")) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h", "--format", "safeailab", model="nowhere.gguf")) == 2
     assert "gguf, which is not installed" not in capsys.readouterr().err
 
 
@@ -312,9 +312,9 @@ def test_an_output_that_exists_or_cannot_be_written_is_refused_before_the_model_
     existing = tmp_path / "taken.gguf"
     existing.write_text("mine")
 
-    assert cli.run(words("eagle3", existing, model="nowhere.gguf")) == 2
+    assert cli.run_command(words("eagle3", existing, model="nowhere.gguf")) == 2
     assert "exists" in capsys.readouterr().err
-    assert cli.run(words("eagle3", existing / "h.gguf", model="nowhere.gguf")) == 2
+    assert cli.run_command(words("eagle3", existing / "h.gguf", model="nowhere.gguf")) == 2
     assert "cannot be written" in capsys.readouterr().err
     assert existing.read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["taken.gguf"]
@@ -326,7 +326,7 @@ def test_an_output_that_is_no_regular_file_is_refused_too(make, tmp_path, capsys
     make(tmp_path / "h.gguf")
     kind = (tmp_path / "h.gguf").lstat().st_mode
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
     assert "exists" in capsys.readouterr().err
     assert (tmp_path / "h.gguf").lstat().st_mode == kind
 
@@ -335,16 +335,19 @@ def test_two_trainings_do_not_share_an_output(data, tmp_path, capsys):
     """Each would write over the other's checkpoint, and the slower one over the head of the faster one."""
     out = tmp_path / "new" / "h.gguf"
     with output.lock(out):
-        assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 2
+        assert cli.run_command(words("eagle3", out, "--data", data, "--steps", 1)) == 2
         assert "another training run writes to" in capsys.readouterr().err
-    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 0
+    assert cli.run_command(words("eagle3", out, "--data", data, "--steps", 1)) == 0
     assert [p.name for p in out.parent.iterdir()] == ["h.gguf"]
 
 
 def test_a_partly_written_directory_is_replaced(data, tmp_path):
     (tmp_path / "head.part").mkdir()
 
-    assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators")) == 0
+    assert (
+        cli.run_command(words("eagle3", tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators"))
+        == 0
+    )
     assert beside_data(tmp_path) == ["head"]
 
 
@@ -354,7 +357,7 @@ def test_a_head_with_nan_weights_is_not_written(steps, data, tmp_path, capsys, m
     out = tmp_path / "h.gguf"
     monkeypatch.setattr(trainer, "optimizer_step", lambda head, _: [p.data.fill_(math.nan) for p in head.parameters()])
 
-    assert cli.run(words("eagle3", out, "--data", data, "--steps", steps, "--lr", 100)) == 2
+    assert cli.run_command(words("eagle3", out, "--data", data, "--steps", steps, "--lr", 100)) == 2
     error = capsys.readouterr().err
     assert "after 1 steps the loss or a weight became NaN or infinite" in error
     assert "pass a smaller --lr than 100" in error
@@ -374,7 +377,7 @@ def full():
 def test_a_full_disk_ends_clearly_and_leaves_nothing_under_the_final_name(layout, data, tmp_path, capsys, full):
     out = tmp_path / "head"
 
-    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--format", layout)) == 2
+    assert cli.run_command(words("eagle3", out, "--data", data, "--steps", 1, "--format", layout)) == 2
     error = capsys.readouterr().err
     assert "head cannot be written" in error
     assert "free some disk space" in error
@@ -389,7 +392,7 @@ def beside_data(folder) -> list[str]:
 def test_a_full_disk_at_a_checkpoint_ends_clearly(data, tmp_path, capsys, full, monkeypatch):
     monkeypatch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
 
-    assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
     assert "head.checkpoint cannot be written" in capsys.readouterr().err
     assert beside_data(tmp_path) == ["held", "states"]
 
@@ -407,7 +410,7 @@ def test_the_curve_and_the_time_left_are_readable():
 def test_invalid_temperatures_are_refused(given, data, tmp_path, capsys):
     options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={given}"]
 
-    assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 2
+    assert cli.run_command(words("eagle3", tmp_path / "h.gguf", *options)) == 2
     assert "is not a list of numbers of at least 0" in capsys.readouterr().err
 
 
@@ -415,7 +418,7 @@ def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeyp
     """An interrupted training continues its log: every step once, in order."""
     log, out = tmp_path / "losses.jsonl", tmp_path / "head.gguf"
     command = words("dflash", out, "--data", data, "--steps", 6, "--log", log)
-    assert cli.run(command) == 0
+    assert cli.run_command(command) == 0
     whole = log.read_text()
     out.unlink()
 
@@ -429,10 +432,10 @@ def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(LossLog, "__call__", interrupt)
-        assert cli.run(command) == 130
+        assert cli.run_command(command) == 130
     with log.open("a") as file:
         file.write(json.dumps({"step": 99, "loss": 1.0}) + '\n{"step": 5, "lo')
-    assert cli.run(command) == 0
+    assert cli.run_command(command) == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     entries = [json.loads(line) for line in whole.splitlines()]
     timeless = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
@@ -446,5 +449,5 @@ def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeyp
 def test_a_log_that_cannot_be_written_is_an_error(data, tmp_path, capsys):
     log = tmp_path / "nowhere" / "losses.jsonl"
 
-    assert cli.run(words("dflash", tmp_path / "head.gguf", "--data", data, "--steps", 2, "--log", log)) == 2
+    assert cli.run_command(words("dflash", tmp_path / "head.gguf", "--data", data, "--steps", 2, "--log", log)) == 2
     assert str(log) in capsys.readouterr().err

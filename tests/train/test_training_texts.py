@@ -20,8 +20,8 @@ def test_messages_become_a_prompt_in_the_format_of_the_model(tmp_path):
     lines = [{"messages": chat, "answer": "(a, b):"}, {"messages": chat}]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
     target = load(tiny_gguf(0, layers=4), weights=False)
-    answered, asked = texts.read(tmp_path / "chats.jsonl")
-    (row,) = texts.tokenize([answered, asked], target)
+    answered, asked = texts.read_entries(tmp_path / "chats.jsonl")
+    (row,) = texts.tokenize_entries([answered, asked], target)
 
     prompt = target.tokenizer.encode_chat(chat)
     assert row.tokens == (*prompt, *target.tokenizer.encode("(a, b):", bos=False))
@@ -33,18 +33,18 @@ def test_lines_end_at_newlines_only(tmp_path):
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in ("one\u2028two", "three\x85four")]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines), "utf-8-sig")
 
-    assert [entry.text for entry in texts.read(tmp_path / "texts.jsonl")] == ["one\u2028two", "three\x85four"]
+    assert [entry.text for entry in texts.read_entries(tmp_path / "texts.jsonl")] == ["one\u2028two", "three\x85four"]
 
 
 @pytest.mark.parametrize("line", [{"answer": "def add"}, {"text": "def add"}])
 def test_a_line_without_a_prompt_is_a_text(line, tmp_path):
     (tmp_path / "texts.jsonl").write_text(json.dumps(line), "utf-8")
 
-    assert texts.read(tmp_path / "texts.jsonl") == [texts.TextEntry("", "def add")]
+    assert texts.read_entries(tmp_path / "texts.jsonl") == [texts.TextEntry("", "def add")]
 
 
 def test_prompts_of_a_zoo_chat_model_can_be_held_out():
-    assert len(texts.read(CHAT_PROMPTS)) == 40
+    assert len(texts.read_entries(CHAT_PROMPTS)) == 40
 
 
 @pytest.mark.slow

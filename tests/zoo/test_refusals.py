@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spec_cli.main import run
+from spec_cli.main import run_command
 
 REFUSED = {
     "no-nextn-layer": ["-m", "zoo:pico", "--method", "mtp"],
@@ -26,5 +26,5 @@ def test_no_weight_is_read_for_a_run_that_is_refused(command, case, monkeypatch,
     monkeypatch.setattr("spec_targets.runtime.plan.load_executor", read)
     text = ["-p", "x"] if command == "generate" else ["--limit", "1"]
 
-    assert run([command, *REFUSED[case], *text, "-n", "2"]) == 2
+    assert run_command([command, *REFUSED[case], *text, "-n", "2"]) == 2
     assert "weights are read" not in capsys.readouterr().err

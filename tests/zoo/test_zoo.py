@@ -162,7 +162,7 @@ def test_training_and_held_out_files_are_apart(tmp_path):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    train, held = data.split(tmp_path)
+    train, held = data.split_files(tmp_path)
 
     assert len(held) == 1 and held[0].startswith("a = 1")
     assert len(train) == 2 and not any("c = 3" in t or "d = 4" in t for t in train)
@@ -173,7 +173,7 @@ def test_edits_repeat_what_they_do_not_change():
 
     rng = random.Random(0)
     text = "def f(value):\n    total = value + 10\n    return total\n" * 3
-    instruction, edited = tasks.rename(rng, text)
+    instruction, edited = tasks.rename_task(rng, text)
     old, new = instruction.split("with ")[1].rstrip(":").split(" renamed to ")
 
     assert edited == __import__("re").sub(rf"\b{old}\b", new, text)

@@ -43,7 +43,7 @@ def parse_share(target: Target, samples: int = 50, n: int = 160) -> float:
 
     A sample continues the beginning of a held-out module at temperature 0.8, top-p 0.95.
     """
-    _, held = data.split()
+    _, held = data.split_files()
     sampling = Sampling(temperature=0.8, top_p=0.95)
     run = Run(target, max_sequences=8)
     texts = ["\n".join(held[i % len(held)].split("\n")[: 12 + i // len(held)]) + "\n" for i in range(samples)]

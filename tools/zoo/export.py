@@ -85,7 +85,7 @@ def write(
     path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict, kind: str = "Q8_0"
 ) -> None:
     """Write a dense model. kind: the type of matrices."""
-    with output.atomic(path) as part, open_writer(part, "qwen3") as writer:
+    with output.atomic_path(path) as part, open_writer(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         add_tokenizer(writer, tokenizer)
         add_tensors(writer, floats(tensors(state, shape)), kind)
@@ -102,7 +102,7 @@ def write_hybrid(
 ) -> None:
     """Write a hybrid model with its MTP layers. kind: the type of matrices."""
     nextn = len(mtp)
-    with output.atomic(path) as part, open_writer(part, "qwen35") as writer:
+    with output.atomic_path(path) as part, open_writer(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
         add_tokenizer(writer, tokenizer)

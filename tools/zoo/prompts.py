@@ -22,7 +22,7 @@ MAX_TOKENS = 340
 
 def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
     """``each`` prompts of every family from held-out text; the same seed gives the same ones."""
-    for family, make in makers(random.Random(seed), data.split()[1], data.prose()[1]).items():
+    for family, make in makers(random.Random(seed), data.split_files()[1], data.prose()[1]).items():
         texts: list[str] = []
         while len(texts) < each:
             text = make()

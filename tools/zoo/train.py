@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from spec_train.training.checkpoint import restore, save
+from spec_train.training.checkpoint import restore_checkpoint, save_checkpoint
 from spec_train.training.optimizers import make_optimizers, optimizer_step
 from spec_train.training.schedule import Clock, lr_factor, set_lr
 from spec_zoo.texts import data, tokens
@@ -60,7 +60,7 @@ def prepare(out: Path, length: int) -> Path:
     if path.exists():
         return path
     out.mkdir(parents=True, exist_ok=True)
-    train, held = data.split()
+    train, held = data.split_files()
     prose, prose_held = data.prose()
     tokenizer = tokenizer_of(out, train + prose)
     stream = tokens.stream(tokenizer, train + prose + data.docstrings(train))
@@ -110,10 +110,10 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
         mean = loss if not mean else 0.95 * mean + 0.05 * loss
         if time.monotonic() - shown > report:
             shown = time.monotonic()
-            save(path, model, opts, spent=clock.spent, step=step, tokens=seen)
+            save_checkpoint(path, model, opts, spent=clock.spent, step=step, tokens=seen)
             line = {"step": step, "tokens": seen, "minutes": clock.spent / 60, "loss": mean}
             print(json.dumps({**line, "held_out": held_loss(model, held, length)}), flush=True)
-    save(path, model, opts, spent=clock.spent, step=step, tokens=seen)
+    save_checkpoint(path, model, opts, spent=clock.spent, step=step, tokens=seen)
     print(json.dumps({"step": step, "tokens": seen, "final_held_out": held_loss(model, held, length, 64)}), flush=True)
     return path
 
@@ -129,7 +129,7 @@ def backward(model: nn.Module, rows: torch.Tensor) -> float:
 
 
 def _resume(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
-    state = restore(path, model, opts)
+    state = restore_checkpoint(path, model, opts)
     return (0.0, 0, 0) if state is None else (state["spent"], state["step"], state["tokens"])
 
 

@@ -94,7 +94,7 @@ class Gpu:
 
         Raises ValueError for a model with inconsistent sizes, or with an operation that has no kernel.
         """
-        sizes.check(model)
+        sizes.check_sizes(model)
         if problem := misfit(model, dtype):
             raise ValueError(problem)
         self.model, self.source, self.dtype, self.device = model, source, dtype, device

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from spec_kernels.gpu.forms import FLOATS, RUN, WORDS, Form
 from spec_kernels.ops.dequant import TYPES
-from spec_kernels.ops.dequant.bits import fields, five_bits, half, halves, numbers, pairs, scales_and_mins, six_bits
+from spec_kernels.ops.dequant.bits import (
+    fields,
+    five_bits,
+    half_floats,
+    halves,
+    numbers,
+    pairs,
+    scales_and_mins,
+    six_bits,
+)
 
 INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
     "Q8_0": lambda b: b[:, 2:],
@@ -103,9 +112,9 @@ def _scales(blocks: Tensor, form: Form) -> Tensor:
         return torch.exp2(blocks[:, 0].double() - 128).bfloat16()  # float64: the smallest are subnormal in float32
     if form.type in ("Q4_K", "Q5_K"):
         scales, mins = scales_and_mins(blocks[:, 4:16])
-        products = torch.stack([half(blocks[:, :2]) * scales, -half(blocks[:, 2:4]) * mins], -1)
+        products = torch.stack([half_floats(blocks[:, :2]) * scales, -half_floats(blocks[:, 2:4]) * mins], -1)
     elif form.type == "Q6_K":
-        products = half(blocks[:, 208:]) * numbers(blocks[:, 192:208], torch.int8)
+        products = half_floats(blocks[:, 208:]) * numbers(blocks[:, 192:208], torch.int8)
     else:
         return blocks[:, : 4 if form.minimums else 2].contiguous().view(torch.float16)
     rounded = (products / form.unit).half()

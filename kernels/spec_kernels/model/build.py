@@ -35,7 +35,7 @@ from spec_kernels.model.ops import (
     Weight,
 )
 from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, Experts, HeadShape
-from spec_kernels.model.source import Shape, ShapeRecorder, TensorSource, has
+from spec_kernels.model.source import Shape, ShapeRecorder, TensorSource, has_tensor
 
 
 class Builder:
@@ -345,7 +345,7 @@ class Builder:
 
     def has(self, *names: str) -> bool:
         """Whether the file has one of these tensors."""
-        return any(has(self.source, self.prefix + name) for name in names)
+        return any(has_tensor(self.source, self.prefix + name) for name in names)
 
     def declare(self, name: str, shape: Shape) -> None:
         """Note the shape that a tensor must have, where a recorder reads the description."""

@@ -52,7 +52,7 @@ class DeferredNumber(float):
         return number
 
 
-def defer(shape: tuple[int, ...], read: Callable[[], Tensor]) -> Tensor:
+def defer_tensor(shape: tuple[int, ...], read: Callable[[], Tensor]) -> Tensor:
     """A deferred tensor of this shape."""
     return DeferredTensor.of(torch.zeros(()).expand(shape), read)
 

@@ -139,7 +139,7 @@ def draft_chains(
         inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
         if read is not None:
             inputs = rows_at([(read[going[at]], len(drafts[going[at]].tokens)) for at in on])
-        batch = behind(batch, on, [tokens[at] for at in on], inputs, stays=bool(executor.model.borrowed))
+        batch = next_rows(batch, on, [tokens[at] for at in on], inputs, stays=bool(executor.model.borrowed))
         going = [going[at] for at in on]
 
 
@@ -172,7 +172,7 @@ def goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
     return survival >= limits.p_min and not full
 
 
-def behind(
+def next_rows(
     batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor], stays: bool = False
 ) -> ForwardBatch:
     """One row more of some sequences of a batch. on: which; tokens: one of each. stays: in the place of the last row,

@@ -14,7 +14,7 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.executor import LayerExecutor
 from spec_kernels.model.ops import Weight
 from spec_kernels.model.shapes import BlockShape, HeadShape
-from spec_kernels.model.source import Prefixed, TensorSource, has
+from spec_kernels.model.source import Prefixed, TensorSource, has_tensor
 
 PREFIX = "head."
 
@@ -30,7 +30,7 @@ def target_weights(source: TensorSource, tied: bool = False) -> frozenset[str]:
     tied: its own embedding is its output matrix.
     """
     names = ("token_embd.weight",) if tied else ("token_embd.weight", "output.weight")
-    return frozenset(name for name in names if not has(source, name))
+    return frozenset(name for name in names if not has_tensor(source, name))
 
 
 def block_shape(head: Any, window: int = 0, layer: int = 0) -> BlockShape:
@@ -42,7 +42,7 @@ def block_shape(head: Any, window: int = 0, layer: int = 0) -> BlockShape:
 
 def matrix_name(builder: Builder, name: str) -> str:
     """The head's own matrix if it has one, else the target's."""
-    return PREFIX + name if has(builder.source, PREFIX + name) else name
+    return PREFIX + name if has_tensor(builder.source, PREFIX + name) else name
 
 
 def output_matrix(builder: Builder, tied: bool = False) -> Weight:
@@ -53,7 +53,7 @@ def output_matrix(builder: Builder, tied: bool = False) -> Weight:
     if tied:
         return builder.weight(PREFIX + "token_embd.weight")
     name = matrix_name(builder, "output.weight")
-    return builder.weight(name if has(builder.source, name) else "token_embd.weight")
+    return builder.weight(name if has_tensor(builder.source, name) else "token_embd.weight")
 
 
 def tokens_of(head: Any, device: Any) -> Tensor | None:

@@ -9,13 +9,13 @@ from spec_kernels.model.activations import glu
 from spec_kernels.model.ops import Activation
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.tiles import product
-from spec_kernels.ops.moe import route, route_sigmoid
+from spec_kernels.ops.moe import route_rows, route_sigmoid
 
 
 def mixture(
     x: Tensor,
     scores: Tensor,
-    shape: Experts,
+    experts: Experts,
     bias: Tensor | None,
     matrices: tuple[Tensor | None, Tensor, Tensor],
     act: Activation = "silu",
@@ -29,7 +29,7 @@ def mixture(
     biases: [E, F], [E, F] and [E, D]    factors: [E] of the weights    limit: see ``GLU``
     """
     gate, up, down = matrices
-    weights, chosen = chosen_of(scores, shape, bias)
+    weights, chosen = chosen_of(scores, experts, bias)
     if factors is not None:
         weights = weights * factors[chosen]
     total = torch.zeros_like(x, dtype=torch.float32)
@@ -48,10 +48,10 @@ def _answer(x: Tensor, matrices: Tensor, biases: tuple[Tensor, ...] | None, whic
     return y if biases is None else y + biases[which][expert].to(y.dtype)
 
 
-def chosen_of(scores: Tensor, shape: Experts, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def chosen_of(scores: Tensor, experts: Experts, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Weights float32 and experts int64 [R, used] by the router's scores [R, E]."""
-    if not shape.sigmoid:
-        return route(scores, shape.used, shape.normalise, shape.scale)
-    bias = torch.zeros(shape.count, device=scores.device) if bias is None else bias
-    groups = {"groups": shape.groups, "groups_used": shape.groups_used}
-    return route_sigmoid(scores, bias, shape.used, shape.normalise, shape.scale, **groups)
+    if not experts.sigmoid:
+        return route_rows(scores, experts.used, shape.normalise, shape.scale)
+    bias = torch.zeros(experts.count, device=scores.device) if bias is None else bias
+    groups = {"groups": experts.groups, "groups_used": shape.groups_used}
+    return route_sigmoid(scores, bias, experts.used, shape.normalise, shape.scale, **groups)

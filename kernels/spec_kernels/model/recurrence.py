@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.states import StatePlaces, StatePool
-from spec_kernels.ops.gated_delta import CHUNK, replay
+from spec_kernels.ops.gated_delta import CHUNK, replay_rows
 from spec_kernels.ops.lineage import Lineage
 
 Kind = Literal["states", "inputs"]
@@ -94,7 +94,7 @@ class Records:
         for layer, record in enumerate(self.layers):
             if isinstance(pool.shape, DeltaShape):
                 (k, d, g), key_of = record.rule, pool.shape.key_of(pool.matrices.device)
-                replay(pool.matrices[layer], k, d, g, key_of, path, place, place)
+                replay_rows(pool.matrices[layer], k, d, g, key_of, path, place, place)
             past = torch.cat([pool.windows[layer, place], record.x[path]])
             pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
 

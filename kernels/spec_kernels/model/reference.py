@@ -47,7 +47,7 @@ class Reference:
 
         Raises ValueError for a model with inconsistent sizes.
         """
-        sizes.check(model)
+        sizes.check_sizes(model)
         self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
         self.reason = reason
         self.weights: dict[Any, Tensor] = dict(lent or {})

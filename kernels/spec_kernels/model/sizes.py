@@ -18,14 +18,14 @@ ADDED_MAX = 16
 """Max number of AddRows in a model."""
 
 
-def check(model: Model) -> None:
+def check_sizes(model: Model) -> None:
     """Raise ValueError for inconsistent sizes, with the operation's name, the size found and the size needed."""
     sizes = Sizes(model)
     for op in model.ops:
         getattr(sizes, type(op).__name__.lower())(op)
 
 
-def need(op: str, what: str, actual: Any, needed: Any) -> None:
+def need_equal(op: str, what: str, actual: Any, needed: Any) -> None:
     """Raise ValueError unless both are equal."""
     if actual != needed:
         raise ValueError(f"{op}: {what} is {actual}, {needed} is needed")
@@ -47,7 +47,7 @@ class Sizes:
         return self.widths[name]
 
     def wide(self, op: str, name: str, width: int) -> None:
-        need(op, f"the width of {name!r}", self.read(op, name), width)
+        need_equal(op, f"the width of {name!r}", self.read(op, name), width)
 
     # rows from outside, and back
 
@@ -56,7 +56,7 @@ class Sizes:
         if not op.given and self.table is None:
             raise ValueError(f"Embed of {op.out!r}: the first embedding takes the rows given in place of tokens")
         if self.table is not None:
-            need(f"Embed of {op.out!r}", "the number of tokens", op.table.n, self.table)
+            need_equal(f"Embed of {op.out!r}", "the number of tokens", op.table.n, self.table)
         self.table, self.widths[op.out] = op.table.n, op.table.k
 
     def input(self, op: ops.Input) -> None:
@@ -82,16 +82,16 @@ class Sizes:
 
     def linear(self, op: ops.Linear) -> None:
         name = f"Linear of {op.x!r}"
-        need(name, "the number of outputs", len(op.outs), len(op.weights))
-        need(name, "the number of biases", len(op.biases), len(op.weights))
+        need_equal(name, "the number of outputs", len(op.outs), len(op.weights))
+        need_equal(name, "the number of biases", len(op.biases), len(op.weights))
         if op.add is not None:
-            need(name, "the number of matrices of a sum", len(op.weights), 1)
+            need_equal(name, "the number of matrices of a sum", len(op.weights), 1)
             self.wide(name, op.add, op.weights[0].n)
         for weight, bias in zip(op.weights, op.biases, strict=True):
             one(name, weight)
             self.wide(name, op.x, weight.k)
             if bias is not None:
-                need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (weight.n,))
+                need_equal(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (weight.n,))
         self.widths |= {out: weight.n for out, weight in zip(op.outs, op.weights, strict=True)}
 
     def headlinear(self, op: ops.HeadLinear) -> None:
@@ -111,15 +111,15 @@ class Sizes:
         inner = op.inputs[0].n
         check_limit(name, op)
         if op.gate is None:
-            need(name, "the biases without a gate", op.biases, None)
+            need_equal(name, "the biases without a gate", op.biases, None)
         for weight, shape in (*((weight, (inner, width)) for weight in op.inputs), (op.down, (width, inner))):
-            need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
-            need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
+            need_equal(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
+            need_equal(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
         for what, vector in (("bias", op.bias), ("factors", op.factors)):
             if vector is not None:
-                need(name, f"the shape of the {what}", tuple(vector.shape), (e.count,))
+                need_equal(name, f"the shape of the {what}", tuple(vector.shape), (e.count,))
         for bias, weight in zip(op.biases or (), ops.weights_of(op), strict=False):
-            need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
+            need_equal(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
             counts = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
             raise ValueError(f"{name}: {counts} are chosen; needed are at most all, in groups of equal size")
@@ -139,14 +139,14 @@ class Sizes:
 
     def norm(self, op: ops.Norm) -> None:
         name, width = f"Norm of {op.x!r}", self.read(f"Norm of {op.x!r}", op.x)
-        need(name, "the number of dimensions of the weight", op.weight.dim(), 1)
+        need_equal(name, "the number of dimensions of the weight", op.weight.dim(), 1)
         pieces(name, f"the width of {op.x!r}", width, len(op.weight))
         pieces(name, "the width of the weight", len(op.weight), op.groups)
         if op.groups > 1 or op.centred:
-            need(name, "the width of the weight", len(op.weight), width)
+            need_equal(name, "the width of the weight", len(op.weight), width)
         if op.bias is not None:
-            need(name, "a centred row, to which a bias is added,", op.centred, True)
-            need(name, "the shape of the bias", vector_shape(op.bias), (width,))
+            need_equal(name, "a centred row, to which a bias is added,", op.centred, True)
+            need_equal(name, "the shape of the bias", vector_shape(op.bias), (width,))
         self.widths[op.out] = width
 
     def glu(self, op: ops.GLU) -> None:
@@ -179,8 +179,8 @@ class Sizes:
 
     def blockconv(self, op: ops.BlockConv) -> None:
         name, width = f"BlockConv of {op.x!r}", self.read(f"BlockConv of {op.x!r}", op.x)
-        need(name, "the number of dimensions of the base", op.base.dim(), 2)
-        need(name, "the width of the base", op.base.shape[1], width)
+        need_equal(name, "the number of dimensions of the base", op.base.dim(), 2)
+        need_equal(name, "the width of the base", op.base.shape[1], width)
         if op.out in (op.x, op.kernel):
             raise ValueError(f"{name}: it writes {op.out!r}, which it reads in other rows")
         if op.kernel is not None:
@@ -215,7 +215,7 @@ class Sizes:
     def rotate(self, op: ops.Rotate) -> None:
         name, tables = f"Rotate of {op.x!r}", self.model.tables
         pieces(name, f"the width of {op.x!r}", self.read(name, op.x), op.shape.dim)
-        need(
+        need_equal(
             name,
             "the number of rotated dimensions",
             op.shape.rotary_dim,
@@ -227,7 +227,7 @@ class Sizes:
     def store(self, op: ops.Store) -> None:
         name = f"Store of {op.k!r}"
         self._check_cache(name, op.shape, op.layer)
-        need(name, "a value apart from the key", op.v is not None, not op.shape.latent)
+        need_equal(name, "a value apart from the key", op.v is not None, not op.shape.latent)
         for value in filter(None, (op.k, op.v)):
             self.wide(name, value, op.shape.kv_width)
 
@@ -237,13 +237,13 @@ class Sizes:
         pieces(name, "the number of query heads", shape.heads, shape.kv_heads)
         self.wide(name, op.q, shape.q_width)
         if op.sinks is not None:
-            need(name, "the shape of the sinks", vector_shape(op.sinks), (shape.heads,))
+            need_equal(name, "the shape of the sinks", vector_shape(op.sinks), (shape.heads,))
         if not 0 <= shape.cap < math.inf:
             raise ValueError(f"{name}: the cap of scores is {shape.cap}, 0 or more is needed")
         if op.pools is not None:
             self.read(name, op.pools)
             plain = not (shape.window or shape.cap or op.anchored) and op.causal
-            need(name, "pools of positions, without a window, a cap or rows that see later ones,", plain, True)
+            need_equal(name, "pools of positions, without a window, a cap or rows that see later ones,", plain, True)
             if op.pool < 1:
                 raise ValueError(f"{name}: pools of {op.pool} positions, min 1")
         self.widths[op.out] = shape.out_width
@@ -255,7 +255,7 @@ class Sizes:
         self._check_cache(name, s.stored, op.layer)
         self.wide(name, op.q, s.heads * s.dim)
         self.wide(name, op.weights, s.heads)
-        need(name, "the shape of the base", tuple(op.base.shape), (s.pool, s.dim))
+        need_equal(name, "the shape of the base", tuple(op.base.shape), (s.pool, s.dim))
         self.widths[op.out] = s.used
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
@@ -263,10 +263,10 @@ class Sizes:
         layers = self.model.cached
         if not layers:
             raise ValueError(f"{name}: no operation stores keys and values")
-        inside(name, layer, len(layers))
+        need_inside(name, layer, len(layers))
         cached = layers[layer]
-        need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cached.kv_heads, cached.dim))
-        need(name, "the number of latent numbers", shape.latent, cached.latent)
+        need_equal(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cached.kv_heads, cached.dim))
+        need_equal(name, "the number of latent numbers", shape.latent, cached.latent)
         if shape.latent and not (shape.kv_heads == 1 and 0 < shape.latent <= shape.dim):
             latents = f"{shape.latent} numbers of {shape.kv_heads} keys of {shape.dim} are their values"
             raise ValueError(f"{name}: {latents}; one key with at most all of its numbers is possible")
@@ -285,7 +285,7 @@ class Sizes:
         if not -math.inf < op.floor <= 0:
             raise ValueError(f"{name}: the lowest logarithm of a decay is {op.floor}, 0 or less is needed")
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
-            need(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
+            need_equal(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
         self.widths[op.out] = s.value_width
 
     # streams
@@ -295,8 +295,8 @@ class Sizes:
         if s.count < 1 or s.rounds < 1 or not 0 <= s.eps < math.inf:
             raise ValueError(f"{name}: {s.count} streams, {s.rounds} rounds, eps {s.eps}; needed are 1 or more of each")
         self.wide(name, op.x, s.weights)
-        need(name, "the shape of the base", vector_shape(op.base), (s.weights,))
-        need(name, "the shape of the scale", vector_shape(op.scale), (3,))
+        need_equal(name, "the shape of the base", vector_shape(op.base), (s.weights,))
+        need_equal(name, "the shape of the scale", vector_shape(op.scale), (3,))
         self.widths[op.out] = s.weights
 
     def streamsum(self, op: ops.StreamSum) -> None:
@@ -316,12 +316,12 @@ class Sizes:
         name, s = f"Scan of {op.qkv!r}", op.shape
         self._check_state(name, s, op.conv, op.layer)
         check_value_heads(name, s)
-        need(name, "a decay of every channel", s.by_channel, False)
+        need_equal(name, "a decay of every channel", s.by_channel, False)
         self.wide(name, op.qkv, s.channels)
         self.wide(name, op.step, s.value_heads)
-        need(name, "the shape of the bias", vector_shape(op.bias), (s.channels,))
+        need_equal(name, "the shape of the bias", vector_shape(op.bias), (s.channels,))
         for what, vector in (("rate", op.rate), ("dt", op.dt), ("skip", op.skip)):
-            need(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
+            need_equal(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
         self.widths[op.out] = s.value_width
 
     def shortconv(self, op: ops.ShortConv) -> None:
@@ -333,14 +333,14 @@ class Sizes:
 
     def _check_state(self, name: str, shape: RecurrentShape, conv: Tensor, layer: int) -> None:
         """All layers share one pool of states, so their shapes must be equal."""
-        need(name, "the shape of the layer", shape, self.model.recurrent)
-        inside(name, layer, self.model.recurring)
-        need(name, "the shape of conv", tuple(conv.shape), (shape.kernel, shape.channels))
+        need_equal(name, "the shape of the layer", shape, self.model.recurrent)
+        need_inside(name, layer, self.model.recurring)
+        need_equal(name, "the shape of conv", tuple(conv.shape), (shape.kernel, shape.channels))
 
 
 def one(name: str, weight: Weight) -> None:
     """Check that a product or table has a single matrix."""
-    need(name, f"the number of matrices of {weight.name!r}", weight.count, 1)
+    need_equal(name, f"the number of matrices of {weight.name!r}", weight.count, 1)
 
 
 def check_limit(name: str, op: ops.GLU | ops.Mixture) -> None:
@@ -348,7 +348,7 @@ def check_limit(name: str, op: ops.GLU | ops.Mixture) -> None:
     if not 0 <= op.limit < math.inf:
         raise ValueError(f"{name}: the limit of gate and up is {op.limit}, 0 or more is needed")
     if op.limit:
-        need(name, "the activation with a limit", op.act, "silu")
+        need_equal(name, "the activation with a limit", op.act, "silu")
 
 
 def pieces(name: str, what: str, whole: int, piece: int) -> None:
@@ -357,7 +357,7 @@ def pieces(name: str, what: str, whole: int, piece: int) -> None:
         raise ValueError(f"{name}: {what} is {whole}, a multiple of {piece} is needed")
 
 
-def inside(name: str, layer: int, layers: int) -> None:
+def need_inside(name: str, layer: int, layers: int) -> None:
     if not 0 <= layer < layers:
         raise ValueError(f"{name}: the layer is {layer}, the model has 0 to {layers - 1}")
 

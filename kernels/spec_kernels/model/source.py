@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from spec_kernels.model.deferred import defer
+from spec_kernels.model.deferred import defer_tensor
 
 Shape = tuple[int, ...]
 FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
@@ -31,7 +31,7 @@ class TensorSource(Protocol):
         """The bytes of one or more consecutive matrices, uint8 [rows, bytes of a row]."""
 
 
-def has(source: TensorSource, name: str) -> bool:
+def has_tensor(source: TensorSource, name: str) -> bool:
     return source.shape(name) is not None
 
 
@@ -58,7 +58,7 @@ class ShapeRecorder:
         return self.source.type(name)
 
     def load(self, name: str) -> Tensor:
-        return defer(self.wanted[name], lambda: self.source.load(name))
+        return defer_tensor(self.wanted[name], lambda: self.source.load(name))
 
     def blocks(self, name: str) -> Tensor:
         raise NotImplementedError("a recorder has no values")

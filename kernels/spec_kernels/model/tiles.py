@@ -20,12 +20,12 @@ WIDE = 64
 _equal: dict[tuple, bool] = {}
 
 
-def whole(rows: int) -> int:
+def whole_tiles(rows: int) -> int:
     """The smallest multiple of TILE that is at least ``rows``."""
     return -(-rows // TILE) * TILE
 
 
-def pad(rows: Tensor) -> Tensor:
+def pad_rows(rows: Tensor) -> Tensor:
     """[R, ...] -> [whole(R), ...]: padded with copies of the last row."""
     missing = -len(rows) % TILE
     if not missing or not len(rows):
@@ -48,7 +48,7 @@ def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
         done = _in_steps(x, weight, out, 0, WIDE)
     done = _in_steps(x, weight, out, done, TILE)
     if done < rows:
-        out[done:] = torch.mm(pad(x[done:]), weight)[: rows - done]
+        out[done:] = torch.mm(pad_rows(x[done:]), weight)[: rows - done]
     return out
 
 
@@ -75,7 +75,7 @@ def _sums_are_equal(weight: Tensor, dtype: torch.dtype) -> bool:
     return torch.equal(tiles, torch.mm(x, weight))
 
 
-def forget() -> None:
+def forget_measurements() -> None:
     """Forget what was measured: for tests that change the product."""
     _equal.clear()
 

@@ -40,7 +40,7 @@ class Activations:
         return f"{self.name} ({self.why})" if self.why else self.name
 
 
-def choose(wish: str, model: Model, arena: Arena) -> Activations:
+def choose_activations(wish: str, model: Model, arena: Arena) -> Activations:
     """wish: one of ``CHOICES``."""
     return Activations(wish) if wish != AUTO else by_types(sizes_of_types(model, arena))
 

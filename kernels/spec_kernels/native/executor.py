@@ -22,7 +22,7 @@ from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module, native_cache, problem
 from spec_kernels.native.lower import Lowering, recurrence
-from spec_kernels.native.native_cache import AUTO, NOTHING, NativeCache, choose, place_bytes
+from spec_kernels.native.native_cache import AUTO, NOTHING, NativeCache, choose_cache_type, place_bytes
 from spec_kernels.native.weights import TILE, Arena, Tiles, planned_type
 from spec_kernels.ops.dequant import TYPES as STORED
 
@@ -75,12 +75,12 @@ class Native:
 
         Raises ValueError for a model with inconsistent or too large sizes: C does not check them.
         """
-        sizes.check(model)
-        limits.check(model)
+        sizes.check_sizes(model)
+        limits.check_limits(model)
         self.model, self.source, self.options = model, source, options or Options()
         self.arena = Arena(model, source, self.options.requantise, lent, self.options.release)
-        self.activations = activations.choose(self.options.activations, model, self.arena)
-        self.cache_type = choose(self.options.cache, self.activations.bits)
+        self.activations = activations.choose_activations(self.options.activations, model, self.arena)
+        self.cache_type = choose_cache_type(self.options.cache, self.activations.bits)
         lowering = Lowering(model, self.arena, self.activations.bits, self.cache_type, self.options.isa)
         self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
         self.inputs = lowering.inputs
@@ -110,7 +110,7 @@ class Native:
     @classmethod
     def plan(cls, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
         """Memory of a model: matrices stay as stored; the cache has the largest type that may be chosen."""
-        kind = choose(request.setting("cache_dtype"), bits=15)
+        kind = choose_cache_type(request.setting("cache_dtype"), bits=15)
         weights = sum(_weight_bytes(stored, shape) for stored, shape in tensors)
         windowed = sum(place_bytes(kind, shape) for shape in model.cached if shape.window)
         return MemoryPlan(weights, sum(place_bytes(kind, shape) for shape in model.cached), windowed=windowed)

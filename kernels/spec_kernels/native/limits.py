@@ -24,34 +24,36 @@ def misfit(model: Model) -> str | None:
     if max((max(experts.used, experts.groups) for experts in chosen), default=0) > MAX_CHOSEN:
         return f"more than {MAX_CHOSEN} experts of a row, or groups of them"
     try:
-        check(model)
+        check_limits(model)
     except ValueError as error:
         return str(error)
     return None
 
 
-def check(model: Model) -> None:
+def check_limits(model: Model) -> None:
     """Raise ValueError for an operation that exceeds a limit of the native program."""
-    within("the inputs of the model", sum(isinstance(op, ops.Input) for op in model.ops), MAX_INPUTS)
+    need_within("the inputs of the model", sum(isinstance(op, ops.Input) for op in model.ops), MAX_INPUTS)
     for op in model.ops:
         match op:
             case ops.Attend() | ops.Store():
-                within("the width of an attention head", op.shape.dim, MAX_HEAD)
+                need_within("the width of an attention head", op.shape.dim, MAX_HEAD)
             case ops.Delta() | ops.Scan() | ops.ShortConv():
-                within("the width of a convolution", op.shape.kernel, MAX_TAPS)
+                need_within("the width of a convolution", op.shape.kernel, MAX_TAPS)
             case ops.Mixture():
-                within("the experts of a row", op.experts.used, MAX_CHOSEN)
-                within("the groups of experts", op.experts.groups, MAX_CHOSEN)
+                need_within("the experts of a row", op.experts.used, MAX_CHOSEN)
+                need_within("the groups of experts", op.experts.groups, MAX_CHOSEN)
             case ops.Clusters():
-                within("the clusters of a row", op.used, MAX_CLUSTERS)
+                need_within("the clusters of a row", op.used, MAX_CLUSTERS)
             case ops.StreamWeights() | ops.StreamSum() | ops.StreamMix():
-                within("the streams", op.shape.count if isinstance(op, ops.StreamWeights) else op.count, MAX_STREAMS)
+                need_within(
+                    "the streams", op.shape.count if isinstance(op, ops.StreamWeights) else op.count, MAX_STREAMS
+                )
             case ops.SparseIndex():
-                within("the positions of a pool", op.shape.pool, MAX_POOL)
+                need_within("the positions of a pool", op.shape.pool, MAX_POOL)
             case ops.Concat():
-                within("the values that are joined", len(op.xs), MAX_INPUTS)
+                need_within("the values that are joined", len(op.xs), MAX_INPUTS)
 
 
-def within(what: str, count: int, limit: int) -> None:
+def need_within(what: str, count: int, limit: int) -> None:
     if count > limit:
         raise ValueError(f"{what}: {count} were found, native kernels run at most {limit}")

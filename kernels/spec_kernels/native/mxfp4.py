@@ -26,7 +26,7 @@ PIECE = 1 << 14
 """Blocks converted at a time, few enough for the second-level cache."""
 
 
-def exact(blocks: Tensor) -> bool:
+def is_exact(blocks: Tensor) -> bool:
     """Whether Q5_0 has all values of blocks, uint8 [..., 17 n]: zeros may have any exponent."""
     return all(_exact(piece) for piece in blocks.reshape(-1, MXFP4).split(PIECE))
 
@@ -38,7 +38,7 @@ def _exact(blocks: Tensor) -> bool:
 
 
 def as_q5_0(blocks: Tensor) -> Tensor:
-    """Convert blocks for which ``exact`` is true, uint8 [R, 17 n] to [R, 22 n]."""
+    """Convert blocks for which ``is_exact`` is true, uint8 [R, 17 n] to [R, 22 n]."""
     given = blocks.reshape(-1, MXFP4).numpy()
     converted = np.empty((len(given), Q5_0), dtype=np.uint8)
     for at in range(0, len(given), PIECE):

@@ -22,7 +22,7 @@ NOTHING = (0, 0, 0, 0, 0)
 """The cache of a model without attention, as C takes it."""
 
 
-def choose(wish: str, bits: int) -> str:
+def choose_cache_type(wish: str, bits: int) -> str:
     """A type in ``CACHES``. wish: one of ``CHOICES``; auto rounds the factors of attention to bytes where activations
     are rounded so, which adds more noise. bits: of activations."""
     return wish if wish != AUTO else "q8" if bits == 8 else "float16"

@@ -203,7 +203,7 @@ class Arena:
         return Wish((weight,), self._type(stored, weight), stored)
 
     def _type(self, stored: str, weight: Weight) -> str:
-        if stored == "MXFP4" and mxfp4.exact(self.source.blocks(weight.name)):
+        if stored == "MXFP4" and mxfp4.is_exact(self.source.blocks(weight.name)):
             return "Q5_0"
         known = stored in TYPES and module().tile_bytes(TYPES.index(stored), weight.k) > 0
         small = self.requantise and weight.k % 32 == 0 and not weight.wide

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import attrs
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 
 from spec_audit.asks import DRAFTS, PLAIN, Ask
 from spec_audit.budget import Budget
@@ -76,7 +76,7 @@ class Audit:
 
 def read_prompts(path: Path | None) -> list[Prompt]:
     """The prompts of a file, or of the package."""
-    return read(path or Path(__file__).parent / "prompts.jsonl", forms=("prompt",))
+    return read_prompt_file(path or Path(__file__).parent / "prompts.jsonl", forms=("prompt",))
 
 
 def take_in_turns(prompts: Sequence[Prompt], number: int) -> list[Prompt]:

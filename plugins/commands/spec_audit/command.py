@@ -9,7 +9,7 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_audit.budget import BUDGETS, Budget
 from spec_core.errors import UsageError
@@ -58,7 +58,7 @@ def audit(url: str, report: Path | None, as_json: bool, **flags: Any) -> int:
     check_installed()
     result = _run(url, flags, report)
     if as_json:
-        say(common.as_json(as_body(result)))
+        print_line(common.as_json(as_body(result)))
     else:
         from spec_audit.table import show_result
 

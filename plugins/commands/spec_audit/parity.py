@@ -46,7 +46,7 @@ def _around(text: str, at: int) -> str:
     return repr(text[max(0, at - SHOWN // 2) : at + SHOWN // 2])
 
 
-def explain(audit: Audit, ask: Ask, plain: str, other: str, gaps: bool = True) -> Difference:
+def explain_difference(audit: Audit, ask: Ask, plain: str, other: str, gaps: bool = True) -> Difference:
     """The first difference of a text from the plain one, with the cause if log-probabilities show it.
 
     gaps: whether to ask for them.
@@ -86,7 +86,7 @@ def judge_texts(
     power = _power(audit, number, gaps)
     pairs = [(a, p.text, d.text) for a, p, d in zip(asks, plain, drafts, strict=True) if p.text != d.text]
     equal = f"{share(number - len(pairs), number)} texts are equal"
-    differences = [explain(audit, *pair, gaps) for pair in pairs]
+    differences = [explain_difference(audit, *pair, gaps) for pair in pairs]
     if faults := [difference for difference in differences if difference.cause == FAULT]:
         worst = max(faults, key=lambda difference: difference.gap or 0)
         raise Failed(f"{equal}; {worst.words}", worst.ask, power)

@@ -47,14 +47,14 @@ def promise(name: str) -> Callable[[Callable[Concatenate[Audit, P], Report]], Ca
             except Failed as failed:
                 return Verdict(title, FAILS, str(failed), failed.power, audit.curls(failed.ask))
             except Unreachable as error:
-                return stop(audit, title, error)
+                return stopped_verdict(audit, title, error)
 
         return judge
 
     return decorate
 
 
-def stop(audit: Audit, title: str, unreachable: Unreachable) -> Verdict:
+def stopped_verdict(audit: Audit, title: str, unreachable: Unreachable) -> Verdict:
     """The verdict on a server that stopped after an error of a request with drafts. Raises the error otherwise."""
     if audit.session.broken is None:
         raise unreachable

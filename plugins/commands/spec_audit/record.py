@@ -51,7 +51,7 @@ class Record:
             if whole is None:
                 self._append(header)
         except OSError as error:
-            raise common.unwritable(path, error) from error
+            raise common.write_error(path, error) from error
 
     def _read(self, path: Path, header: str) -> int | None:
         """Read the answers of a file; the length of its whole lines, None if there is no header yet."""
@@ -90,7 +90,7 @@ class Record:
             self.file.write(line.encode() + b"\n")
             self.file.flush()
         except OSError as error:
-            raise common.unwritable(self.path or Path(), error) from error
+            raise common.write_error(self.path or Path(), error) from error
 
     def close(self, remove: bool) -> None:
         """Close the file. remove: the audit is complete."""

@@ -23,7 +23,7 @@ from spec_audit.checks import (
     state,
     structured,
 )
-from spec_audit.promise import stop
+from spec_audit.promise import stopped_verdict
 from spec_audit.statistics import ALPHA
 from spec_audit.verdict import Result, Section, Speed
 from spec_core.errors import UsageError
@@ -48,7 +48,7 @@ def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: b
         try:
             sections.append(check.run(audit))
         except Unreachable as error:
-            sections.append(Section(check.TITLE, (stop(audit, check.TITLE, error),)))
+            sections.append(Section(check.TITLE, (stopped_verdict(audit, check.TITLE, error),)))
         if audit.stopped:
             break
         _check_arms(audit, len(sections) > 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 from spec_commands.tables import Cells, show_table
 
 from spec_audit.verdict import FAILS, HOLDS, SKIPPED, Result, Speed
@@ -17,11 +17,11 @@ def show_result(result: Result) -> None:
         heads = ("Speed", "at once", "with drafts", "95 %")
         show_table(Cells(heads, [_speed(speed) for speed in result.speeds], left=("Speed",)))
     for verdict in result.with_status(FAILS):
-        say(f"{verdict.promise}: with drafts, then without:")
+        print_line(f"{verdict.promise}: with drafts, then without:")
         for line in verdict.requests:
-            say(f"  {line}")
-        say()
-    say(summary(result))
+            print_line(f"  {line}")
+        print_line()
+    print_line(summary(result))
 
 
 def summary(result: Result) -> str:

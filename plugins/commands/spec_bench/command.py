@@ -9,7 +9,7 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.help import Group
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 from spec_commands.timing_warnings import of_load
 
 from spec_core.errors import UsageError
@@ -68,22 +68,22 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
         cost
         for depth in depths
         for batch in batches
-        for cost in steps.measure(target, rows, depth, batch, choice["repeats"], drawn)
+        for cost in steps.measure_steps(target, rows, depth, batch, choice["repeats"], drawn)
     ]
-    drafts = methods.measure(target, settings, prompts, choice["repeats"], drawn)
+    drafts = methods.measure_methods(target, settings, prompts, choice["repeats"], drawn)
     load = machine.load_between(before, machine.moment())
     warnings = cost_warnings.of_steps(costs) + of_load(load)
     size = target.info.weight_bytes
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
     limits_by_cost = speed_bounds.limits_of(costs, drafts, settings["draft_max"])
     if out is not None:
-        speed_bounds.write(out, target, costs, drafts, attrs.asdict(load))
+        speed_bounds.write_bounds(out, target, costs, drafts, attrs.asdict(load))
     if as_json:
         doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
-        say(common.as_json(body(target, costs, drafts, limits_by_cost, reads) | doubtful))
+        print_line(common.as_json(body(target, costs, drafts, limits_by_cost, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
-        table.drafting(drafts, limits_by_cost)
+        table.print_drafting(drafts, limits_by_cost)
         table.show_warnings(warnings)
 
 
@@ -118,10 +118,14 @@ def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
     from spec_bench import core as alone
     from spec_bench import table
 
-    results = alone.measure(steps, repeats) if against is None else alone.against(against.resolve(), steps, repeats)
+    results = (
+        alone.measure_cases(steps, repeats)
+        if against is None
+        else alone.measure_against(against.resolve(), steps, repeats)
+    )
     if as_json:
         body = {"cases": [attrs.asdict(case) for case in results], "steps": steps, "repeats": repeats}
-        say(common.as_json({**body, "environment": environment()}))
+        print_line(common.as_json({**body, "environment": environment()}))
     else:
         table.core(results)
 
@@ -156,11 +160,11 @@ def kernels(as_json: bool, **flags: Any) -> None:
     measured = [
         product
         for type in products.types(flags["types"])
-        for product in products.measure(type, rows, flags["repeats"], sizes, flags["isa"])
+        for product in products.measure_products(type, rows, flags["repeats"], sizes, flags["isa"])
     ]
     warnings = cost_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
     if as_json:
-        say(common.as_json([attrs.asdict(p) for p in measured]))
+        print_line(common.as_json([attrs.asdict(p) for p in measured]))
         for warning in warnings:
             common.print_note(f"warning: {warning.text}")
     else:

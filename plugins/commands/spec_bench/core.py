@@ -137,7 +137,7 @@ class Ratio:
     ratio: float
 
 
-def measure(steps: int, repeats: int) -> list[CaseTime]:
+def measure_cases(steps: int, repeats: int) -> list[CaseTime]:
     """Measure every case with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -189,7 +189,7 @@ def _seconds(run: Run, steps: int) -> float:
     return (perf_counter() - began) / steps
 
 
-def against(folder: Path, steps: int, rounds: int) -> list[Ratio]:
+def measure_against(folder: Path, steps: int, rounds: int) -> list[Ratio]:
     """Measure both checkouts in turns, each in a process of its own. Raises UsageError if one of them fails."""
     pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     here = Path(__file__).resolve().parents[3]

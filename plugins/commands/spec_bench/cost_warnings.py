@@ -15,7 +15,7 @@ CHEAPER = 0.95
 
 def of_steps(costs: list[Cost]) -> list[TimingWarning]:
     """Warnings about the forwards of every depth and batch."""
-    warnings = [c for cost in costs for c in scatter(_name(cost), cost.forward, cost.forward_median)]
+    warnings = [c for cost in costs for c in scatter_warnings(_name(cost), cost.forward, cost.forward_median)]
     for _, group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         warnings += warn_about_bounds(list(group))
     return warnings
@@ -23,10 +23,10 @@ def of_steps(costs: list[Cost]) -> list[TimingWarning]:
 
 def of_products(products: list[Product]) -> list[TimingWarning]:
     named = ((f"{p.type}, {p.activations}, {p.size}, {p.rows} rows", p) for p in products)
-    return [c for name, p in named for c in scatter(name, p.seconds, p.median)]
+    return [c for name, p in named for c in scatter_warnings(name, p.seconds, p.median)]
 
 
-def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
+def scatter_warnings(name: str, best: float, median: float) -> list[TimingWarning]:
     """Warning if the median of the repeats is far above the fastest one."""
     if median <= SCATTER * best:
         return []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spec_commands import common
 from spec_commands.common import Settings
-from spec_commands.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read_prompt_file
 from spec_costs import drafting
 from spec_costs.drafting import Lengths
 from spec_costs.file import DraftCost
@@ -26,7 +26,7 @@ def chains(settings: Settings) -> dict[str, list[str]]:
     return {spec: split_methods(spec, common.installed_names()) for spec in settings["methods"]}
 
 
-def measure(
+def measure_methods(
     target: Target, settings: Settings, prompts: Sequence[Prompt], repeats: int, sampling: Sampling
 ) -> list[DraftCost]:
     """Measure every named method on texts of these prompts."""
@@ -34,7 +34,7 @@ def measure(
     requests = [Request(p.given, max_tokens=TOKENS, sampling=sampling, seed=p.seed(0), name=p.id) for p in prompts]
     costs = []
     for spec, methods in chains(settings).items():
-        times = drafting.measure(_maker(target, settings, methods), requests, longest, repeats)
+        times = drafting.measure_drafting(_maker(target, settings, methods), requests, longest, repeats)
         costs += [DraftCost(spec, k, statistics.median(each), len(each)) for k, each in times.items()]
     return costs
 
@@ -50,4 +50,4 @@ def prompts(target: Target, file: Path | None) -> list[Prompt]:
         raise UsageError(
             f"--method needs texts, and {target.info.name} ships no prompts", hint="pass --prompts FILE.jsonl"
         )
-    return read(Path(path))
+    return read_prompt_file(Path(path))

@@ -85,7 +85,9 @@ def activations(type: str) -> list[str]:
     return ["float32"] if type in FLOATS else list(native.ACTIVATIONS)
 
 
-def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None) -> list[Product]:
+def measure_products(
+    type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None
+) -> list[Product]:
     """Measure every number of rows with every activation format of the type."""
     products = []
     for size in sizes:

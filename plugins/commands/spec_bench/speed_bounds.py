@@ -41,12 +41,12 @@ def _of(method: str, drafts: list[DraftCost], curve: Curve, longest: int, depth:
     return limits(curve, min(longest, max(costs_by_drafts)), 1, depth, method, Curve({0: 0.0} | costs_by_drafts))
 
 
-def write(out: Path, target: Target, costs: list[Cost], drafts: list[DraftCost], load: dict[str, Any]) -> None:
+def write_bounds(out: Path, target: Target, costs: list[Cost], drafts: list[DraftCost], load: dict[str, Any]) -> None:
     """Write a file of costs. Raises UsageError if it cannot be written."""
     steps = [StepCost(c.batch, c.depth, c.rows, c.step) for c in costs]
     body = file.as_json(Costs(file.machine(target), steps, drafts), environment=environment(), load=load)
     try:
-        common.write(out, (format_json(body, indent=1) + "\n").encode())
+        common.write_file(out, (format_json(body, indent=1) + "\n").encode())
     except OSError as error:
-        raise common.unwritable(out, error) from error
+        raise common.write_error(out, error) from error
     common.print_note(f"written: {out}")

@@ -50,11 +50,11 @@ class Cost:
         return around / (around + self.forward_median)
 
 
-def measure(
+def measure_steps(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> list[Cost]:
     """Measure steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError if they do not fit."""
-    measured = steps.measure(target, rows, depth, batch, repeats, sampling)
+    measured = steps.measure_steps(target, rows, depth, batch, repeats, sampling)
     read = bytes_read(target, depth, batch)
     return [cost(n, batch, depth, timings, read) for n, timings in measured.items()]
 

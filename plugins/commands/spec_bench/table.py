@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 from spec_commands.tables import WIDE, Cells, show_table
 from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import DraftCost
@@ -25,10 +25,10 @@ COLUMNS = (
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     """A table for every depth and batch; ratios are to its first row."""
     info = target.info
-    say(f"{info.name} on {info.device}, {info.dtype}, threads: {info.threads or None}")
-    say(f"kernels: {info.kernels or 'not reported'}")
+    print_line(f"{info.name} on {info.device}, {info.dtype}, threads: {info.threads or None}")
+    print_line(f"kernels: {info.kernels or 'not reported'}")
     if reads is not None:
-        say(f"reading bytes of the weights' size: {reads / 1e9:.1f} GB/s")
+        print_line(f"reading bytes of the weights' size: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         first, *others = group
         rows = [_step(cost, first, reads) for cost in (first, *others)]
@@ -45,13 +45,13 @@ def _step(cost: Cost, first: Cost, reads: float | None) -> list[str]:
     return [str(cost.rows), *times, *moved, *parts, f"{cost.step * 1e3:.3f}", f"{cost.step_cpu * 1e3:.3f}"]
 
 
-def drafting(drafts: list[DraftCost], limits_by_cost: list[Limits]) -> None:
+def print_drafting(drafts: list[DraftCost], limits_by_cost: list[Limits]) -> None:
     """A line for every method, then the bounds and break-even acceptances of every depth and batch."""
     for method, group in groupby(drafts, key=lambda d: d.method):
         times = ", ".join(f"{d.drafts}: {d.seconds * 1e3:.3f} ({d.steps})" for d in group)
-        say(f"\n{method}: ms added to a step by draft length (steps): {times}")
+        print_line(f"\n{method}: ms added to a step by draft length (steps): {times}")
     for limit in limits_by_cost:
-        say(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
+        print_line(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
 
 
 def core(results: Sequence[CaseTime | Ratio]) -> None:
@@ -79,4 +79,4 @@ def _product(product: Product) -> list[str]:
 def show_warnings(warnings: Iterable[TimingWarning]) -> None:
     """The lines below a table."""
     for warning in warnings:
-        say(f"warning: {warning.text}")
+        print_line(f"warning: {warning.text}")

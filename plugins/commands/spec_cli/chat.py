@@ -10,14 +10,14 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import printable, say
+from spec_commands.printing import escape_controls, print_line
 from spec_commands.prompt import tokens_of
 from spec_commands.text_equality import may_differ
 
 from spec_cli import show
 from spec_cli.conversation import Answer, Conversation, user_message
 from spec_cli.generate import speed_figures
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 
 if TYPE_CHECKING:
     from spec_core import Request, Run
@@ -110,18 +110,20 @@ class Chat:
         if name in COMMANDS:
             COMMANDS[name](self, rest.strip())
         elif name.startswith("/"):
-            raise UsageError(f"there is no command {printable(name)}", hint=f"commands: {nearest(name, COMMANDS)}")
+            raise UsageError(
+                f"there is no command {escape_controls(name)}", hint=f"commands: {nearest_names(name, COMMANDS)}"
+            )
         elif line:
             self.print_answer(self.conversation.ask(line, self.show))
 
     @property
     def show(self) -> show.Show:
         names = [c.name for c in self.run.plugins if c.name in self.run.drafters]
-        return show.drafts(names) if self.shows_drafts else show.plain
+        return show.drafts(names) if self.shows_drafts else show.print_text
 
     def print_answer(self, answer: Answer) -> None:
         """End the text of an answer, and say how it ended and how fast it was."""
-        say()
+        print_line()
         common.print_note(describe_answer(answer))
 
     def last_answer(self) -> Answer:
@@ -145,7 +147,7 @@ class Chat:
     def answer_plainly(self, _: str) -> None:
         """generate the last answer again without drafts, and compare text and speed"""
         last = self.last_answer()
-        plain = self.conversation.answer_plainly(last, show.plain)
+        plain = self.conversation.answer_plainly(last, show.print_text)
         self.print_answer(plain)
         common.print_note(compare_answers(last, plain, self.may_differ))
 

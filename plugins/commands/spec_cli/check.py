@@ -11,11 +11,11 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_cli.badge import badge as badge_of
-from spec_core.commands import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin, parse_method
-from spec_core.errors import UsageError, nearest
+from spec_core.commands import PLUGIN_KINDS, Entry, discover_plugins, find_plugin, import_plugin, parse_method
+from spec_core.errors import UsageError, nearest_names
 
 if TYPE_CHECKING:
     from spec_core.testing import Outcome
@@ -57,9 +57,9 @@ def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path 
     outcomes = outcomes_of(entry, make, declared)
     for outcome in outcomes:
         if as_json:
-            say(common.as_json(attrs.asdict(outcome)))
+            print_line(common.as_json(attrs.asdict(outcome)))
         elif outcome.result == "broken":
-            say(f"broken: {outcome.promise}\n  {finding(outcome)}")
+            print_line(f"broken: {outcome.promise}\n  {short_finding(outcome)}")
     counts: Counter[str] = Counter(outcome.result for outcome in outcomes)
     if badge is not None:
         write_badge(badge, counts)
@@ -73,19 +73,19 @@ def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path 
 def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
     """The entry of what is tested, and what makes a new one. Raises UsageError."""
     from spec_core import load
-    from spec_core.commands import construct
+    from spec_core.commands import construct_plugin
 
     scheme, colon, location = plugin.partition(":")
-    if colon and any(entry.name == scheme for entry in discover(("target",))):
+    if colon and any(entry.name == scheme for entry in discover_plugins(("target",))):
         return find_plugin(scheme, ("target",)), lambda: load(f"{scheme}:{location}")
     name, given = parse_method(plugin)
     entry = find_plugin(name, PLUGIN_KINDS)
     cls = import_plugin(entry)
-    construct(cls, given, name)
-    return entry, lambda: construct(cls, given, name)
+    construct_plugin(cls, given, name)
+    return entry, lambda: construct_plugin(cls, given, name)
 
 
-def finding(outcome: Outcome) -> str:
+def short_finding(outcome: Outcome) -> str:
     """The finding, without the command that runs the check alone in pytest."""
     return outcome.found.partition("found: ")[2].rpartition("\n")[0]
 
@@ -96,7 +96,7 @@ def declarations(given: Iterable[str]) -> dict[str, Any]:
     for text in given:
         name, _, value = text.partition("=")
         if name not in DECLARED:
-            raise UsageError(f"--declare {text}: unknown", hint=f"declare one of: {nearest(name, DECLARED)}")
+            raise UsageError(f"--declare {text}: unknown", hint=f"declare one of: {nearest_names(name, DECLARED)}")
         try:
             named[name] = float(value) if "tolerance" in name else WORDS.get(value.lower(), value)
         except ValueError as error:
@@ -109,7 +109,7 @@ def outcomes_of(entry: Entry, make: Callable[[], Any], declared: dict[str, Any])
     try:
         from spec_core import testing
 
-        kit, conform = getattr(testing, KITS[entry.kind]), testing.conform
+        kit, conform = getattr(testing, KITS[entry.kind]), testing.check_conformance
     except ImportError as error:
         raise UsageError(f"the conformance kit needs {error.name}", hint="pip install pytest") from error
     if entry.kind in ("method", "control", "rollback"):
@@ -121,7 +121,7 @@ def outcomes_of(entry: Entry, make: Callable[[], Any], declared: dict[str, Any])
 
 def check_accepts(target: Any, methods: list[Any], rollback: Any) -> None:
     """Raise UsageError if a plugin refuses the target of the checks."""
-    from spec_core.commands import check as check_together
+    from spec_core.commands import check_plugins as check_together
     from spec_core.errors import Refused
 
     try:
@@ -133,6 +133,6 @@ def check_accepts(target: Any, methods: list[Any], rollback: Any) -> None:
 def write_badge(file: Path, counts: Counter[str]) -> None:
     """The number of kept promises, or of broken ones."""
     try:
-        common.write(file, badge_of(counts["kept"], counts["broken"], file.suffix).encode())
+        common.write_file(file, badge_of(counts["kept"], counts["broken"], file.suffix).encode())
     except OSError as error:
-        raise common.unwritable(file, error) from error
+        raise common.write_error(file, error) from error

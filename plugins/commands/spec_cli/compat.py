@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 if TYPE_CHECKING:
     from spec_core import Target
@@ -26,20 +26,22 @@ def compat(as_json: bool, **flags: Any) -> int:
     """Check target and plugins from metadata: what each owns, needs and refuses."""
     settings = common.settings_of(flags)
     target = common.describe_model(settings).target
-    chosen, refused = inspect(target, settings)
+    chosen, refused = inspect_plugins(target, settings)
     body = {"target": facts(target), "plugins": [answer(c) for c in chosen], "refused": refused}
-    say(common.as_json(body) if as_json else "\n".join(lines(body)))
+    print_line(common.as_json(body) if as_json else "\n".join(lines(body)))
     return 2 if refused else 0
 
 
-def inspect(target: Target, settings: Settings) -> tuple[list[PluginInstance], dict[str, str] | None]:
+def inspect_plugins(target: Target, settings: Settings) -> tuple[list[PluginInstance], dict[str, str] | None]:
     """Every plugin with its answer, or all refusals in one."""
-    from spec_core.commands import check
+    from spec_core.commands import check_plugins
     from spec_core.errors import Refused
 
     given = common.plugin_settings(settings)
     try:
-        chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given, settings["control"])
+        chosen = check_plugins(
+            target, settings["methods"], settings["rule"], settings["rollback"], given, settings["control"]
+        )
     except Refused as error:
         return [], {"reason": error.reason, "hint": error.hint}
     common.check_used(settings, [c.name for c in chosen])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 if TYPE_CHECKING:
     from spec_core import Constraint
@@ -56,4 +56,6 @@ def _read(flag: str, file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{flag} {file}: {why(error)}", hint="give the path of a text file in UTF-8") from error
+        raise UsageError(
+            f"{flag} {file}: {error_message(error)}", hint="give the path of a text file in UTF-8"
+        ) from error

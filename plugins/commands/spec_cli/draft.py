@@ -71,7 +71,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
         common.print_note(f"{method} provides no logits")
     if len(drafted) < count:
         common.print_note(f"{method} drafted {len(drafted)} of {count} tokens")
-    common.save(tensors, out)
+    common.save_tensors(tensors, out)
 
 
 def whole_drafts(settings: Settings, method: str) -> Settings:

@@ -9,7 +9,7 @@ import click
 from spec_commands import common
 from spec_commands.environment import environment
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 WIDTH, INDENT = 100, 12
 """Characters of a line, and of the name at its beginning."""
@@ -21,12 +21,12 @@ def env(as_json: bool) -> None:
     """Print versions, device, threads, kernels and plugins."""
     body = environment()
     if as_json:
-        say(common.as_json(body))
+        print_line(common.as_json(body))
         return
     for name, value in body.items():
         lines = textwrap.wrap(_line(value), WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
         for at, line in enumerate(lines):
-            say(f"{name if at == 0 else '':{INDENT}}{line}".rstrip())
+            print_line(f"{name if at == 0 else '':{INDENT}}{line}".rstrip())
 
 
 def _line(value: Any) -> str:

@@ -13,7 +13,7 @@ import click
 from spec_commands import common, prompt, prompts
 from spec_commands.heap import frozen_heap
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_cli import constraint_options, show
 from spec_cli.watch import Watch, prefill
@@ -75,7 +75,7 @@ def _generate(
     run: Run, requests: list[Request], settings: Settings, watch: Watch, many: bool, show_drafts: bool, as_json: bool
 ) -> None:
     """Generate and print the texts. many: of --prompts."""
-    generations = start(run, requests, watch)
+    generations = start_requests(run, requests, watch)
     if run.stats.lossy:
         common.print_note(f"LOSSY: {run.stats.lossy}")
     if run.stats.steers:
@@ -84,21 +84,21 @@ def _generate(
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):
             if many and not as_json:
-                say(f"--- {request.name}")
+                print_line(f"--- {request.name}")
             try:
                 for event in generation:
                     shower(event)
             except KeyboardInterrupt:
-                say()
+                print_line()
                 common.print_note(describe_interruption(generation, watch, run))
                 raise
             result, times = generation.result, times_of(generation, watch)
             if as_json:
                 body = report(result, run.target.tokenizer, times)
-                body = {"id": request.name, **body} if many else whole(body, run, settings)
-                say(common.as_json(body))
+                body = {"id": request.name, **body} if many else whole_report(body, run, settings)
+                print_line(common.as_json(body))
             else:
-                say()
+                print_line()
                 common.print_note(summary(result, times, plugin_summaries(run), limit_of(generation, run)))
     if not as_json and not run.drafters and sys.stderr.isatty():
         common.print_note(WITHOUT_DRAFTS)
@@ -112,7 +112,7 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
     if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
         raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
     forms = (*prompts.FORMS, prompts.TURNS)
-    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat, forms)]
+    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read_prompt_file(many, chat, forms)]
 
 
 def with_images(request: Request, images: list[str]) -> Request:
@@ -134,7 +134,7 @@ def with_images(request: Request, images: list[str]) -> Request:
     return attrs.evolve(request, prompt=[*messages[:at], user, *messages[at + 1 :]])
 
 
-def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
+def start_requests(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
     """Start all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
@@ -168,8 +168,8 @@ def _bias(text: str) -> tuple[int, float]:
 
 def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
     if as_json:
-        return show.nothing
-    return show.drafts(c.name for c in run.plugins if c.name in run.drafters) if show_drafts else show.plain
+        return show.print_nothing
+    return show.drafts(c.name for c in run.plugins if c.name in run.drafters) if show_drafts else show.print_text
 
 
 def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float |
     return body
 
 
-def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
+def whole_report(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
     """The report of a run with one text: with the run's statistics and settings."""
     return {
         **body,

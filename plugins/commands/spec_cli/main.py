@@ -12,20 +12,20 @@ import warnings
 from typing import Any, TextIO
 
 import click
-from spec_commands.debug import DEBUG, debug_option, debugging
-from spec_commands.help import divide, first_sentence
-from spec_commands.printing import say
+from spec_commands.debug import DEBUG, debug_option, is_debugging
+from spec_commands.help import divide_commands, first_sentence
+from spec_commands.printing import print_line
 
 from spec_core.commands import (
     Entry,
     InstalledWarning,
     call_before_torch,
     core_fields,
-    discover,
+    discover_plugins,
     find_plugin,
     import_plugin,
 )
-from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
+from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest_names
 
 INTERRUPTED = 130
 SHOW_WARNING = warnings.showwarning
@@ -52,10 +52,10 @@ class Commands(click.Group):
     """Group of the commands that are entry points of ``spec_core.commands``."""
 
     def _entries(self) -> dict[str, Entry]:
-        return {entry.name: entry for entry in discover(["command"])}
+        return {entry.name: entry for entry in discover_plugins(["command"])}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in divide(self._entries(), ORDER).values() for name in names]
+        return [name for names in divide_commands(self._entries(), ORDER).values() for name in names]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return command_of(find_plugin(name, ["command"])) if name in self._entries() else None
@@ -63,13 +63,13 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         known = self._entries()
         if args and not args[0].startswith("-") and args[0] not in known:
-            raise UsageError(f"spec has no command {args[0]!r}", hint=f"commands: {nearest(args[0], known)}")
+            raise UsageError(f"spec has no command {args[0]!r}", hint=f"commands: {nearest_names(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Every command with its first sentence, in an order of use; one that cannot be imported with its error."""
         entries = self._entries()
-        for title, names in divide(entries, ORDER).items():
+        for title, names in divide_commands(entries, ORDER).items():
             with formatter.section(title):
                 formatter.write_dl([(name, _about(entries[name])) for name in names])
 
@@ -112,13 +112,13 @@ def main(argv: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
-    sys.exit(run(argv))
+    sys.exit(run_command(argv))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """A warning about an installed package in the look of errors; others as Python shows them."""
     if issubclass(category, InstalledWarning):
-        say(f"warning: {message}", err=True)
+        print_line(f"warning: {message}", err=True)
     else:
         SHOW_WARNING(message, category, *where, **more)
 
@@ -132,7 +132,7 @@ def _replace_closed_stdout() -> TextIO:
     return open(STDOUT, "w", encoding="utf-8", closefd=False)
 
 
-def run(argv: list[str] | None = None) -> int:
+def run_command(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     call_before_torch()
     flags: dict[str, bool] = {}
@@ -147,7 +147,7 @@ def run(argv: list[str] | None = None) -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        say(f"error: {_problem(error)}\n  {_instead(error) or _help(error)}", err=True)
+        print_line(f"error: {_problem(error)}\n  {_instead(error) or _help(error)}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -156,7 +156,7 @@ def run(argv: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        say(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
+        print_line(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
         return _reader_left()
 
 
@@ -186,11 +186,11 @@ def _instead(error: click.ClickException) -> str | None:
 
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:
     """Print the message and its hint, and the traceback if requested."""
-    if debugging(flags):
-        say("".join(traceback.format_exception(error)), err=True)
-    say(f"error: {error.reason}\n  {error.hint}", err=True)
-    if isinstance(error, (PluginError, LoadError)) and not debugging(flags):
-        say(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
+    if is_debugging(flags):
+        print_line("".join(traceback.format_exception(error)), err=True)
+    print_line(f"error: {error.reason}\n  {error.hint}", err=True)
+    if isinstance(error, (PluginError, LoadError)) and not is_debugging(flags):
+        print_line(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
 
 
 def _reader_left() -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 import attrs
 import click
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
-from spec_core.commands import GROUPS, discover
-from spec_core.errors import UsageError, why
+from spec_core.commands import GROUPS, discover_plugins
+from spec_core.errors import UsageError, error_message
 
 ENDS = {"target": ":load"}
 """The object that an entry point names, for kinds where it is not the plugin's class."""
@@ -84,26 +84,26 @@ class Names:
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder.")
 def new(kind: str, name: str, into: Path) -> None:
     """Write a plugin package with passing tests, as in the pages "Write a ..."."""
-    check(name)
+    check_name(name)
     names = Names(kind, name)
     folder = into / f"spec-{name}"
-    write(folder, names)
-    say(f"{folder}: {', '.join(sorted(names.files()))}")
-    say(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
+    write_package(folder, names)
+    print_line(f"{folder}: {', '.join(sorted(names.files()))}")
+    print_line(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
 
 
-def check(name: str) -> None:
+def check_name(name: str) -> None:
     """Raise UsageError for a name that cannot be an entry point and a module, or that is taken."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z][a-z0-9]*)*", name):
         raise UsageError(f"{name!r} is not a plugin name", hint="use lower-case letters, digits and hyphens: my-plugin")
-    if entry := next((entry for entry in discover() if entry.name == name), None):
+    if entry := next((entry for entry in discover_plugins() if entry.name == name), None):
         raise UsageError(
             f"{name!r} is already a {entry.kind} of {entry.distribution}",
             hint="choose another name: names of plugins must be unique",
         )
 
 
-def write(folder: Path, names: Names) -> None:
+def write_package(folder: Path, names: Names) -> None:
     """Write the files. Raises UsageError if the folder exists or cannot be created."""
     try:
         folder.mkdir(parents=True)
@@ -111,4 +111,6 @@ def write(folder: Path, names: Names) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, "utf-8")
     except OSError as error:
-        raise UsageError(f"{folder}: {why(error)}", hint="choose another name, or a folder with --into") from error
+        raise UsageError(
+            f"{folder}: {error_message(error)}", hint="choose another name, or a folder with --into"
+        ) from error

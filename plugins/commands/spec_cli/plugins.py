@@ -11,9 +11,9 @@ from typing import Any
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
-from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, import_plugin
+from spec_core.commands import PLUGIN_KINDS, Entry, discover_plugins, hooks_of, import_plugin
 from spec_core.errors import UsageError
 
 NAME = 16
@@ -25,7 +25,7 @@ NAME = 16
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version, description."""
-    plugins_by_kind = discover()
+    plugins_by_kind = discover_plugins()
     width = max((len(entry.name) for entry in plugins_by_kind), default=0) + 1
     for entry in plugins_by_kind:
         row: dict[str, Any] = {
@@ -37,7 +37,7 @@ def plugins(hooks: bool, as_json: bool) -> None:
         }
         if hooks:
             row |= _hooks(entry)
-        say(common.as_json(row) if as_json else _line(row, max(width, NAME)))
+        print_line(common.as_json(row) if as_json else _line(row, max(width, NAME)))
 
 
 def find_source(module: str) -> Path | None:

@@ -24,4 +24,4 @@ def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
     """
     settings = common.settings_of(flags)
     ids = common.token_ids(tokens)
-    common.save(evaluate_tokens(common.load_target(common.describe_model(settings)), ids, hidden), out)
+    common.save_tensors(evaluate_tokens(common.load_target(common.describe_model(settings)), ids, hidden), out)

@@ -11,9 +11,9 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
-from spec_core.commands import DEFAULT, Setting, Settings, discover, name_of, parse_method
+from spec_core.commands import DEFAULT, Setting, Settings, discover_plugins, name_of, parse_method
 from spec_core.errors import UsageError
 
 
@@ -29,10 +29,10 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
     if as_toml:
         sys.stdout.write(resolved.as_toml())
     elif as_json:
-        say(common.as_json(resolved.as_json()))
+        print_line(common.as_json(resolved.as_json()))
     else:
         for name, setting in resolved.table.items():
-            say(_line(f"{name:26} {_format(setting.value):19} {setting.origin:13}", setting.help))
+            print_line(_line(f"{name:26} {_format(setting.value):19} {setting.origin:13}", setting.help))
 
 
 def _line(row: str, help: str) -> str:
@@ -53,7 +53,7 @@ def with_plugins(settings: Settings) -> Settings:
     """The table with all settings of the chosen plugins, checked, defaults included. Raises UsageError."""
     table = dict(settings.table)
     chosen = [*settings["methods"], *(n for n in (settings["rule"], settings["rollback"]) if n)]
-    choices = {entry.name for entry in discover(("choice",))}
+    choices = {entry.name for entry in discover_plugins(("choice",))}
     for spec in chosen:
         name, own = parse_method(spec)
         if name in choices:
@@ -68,10 +68,10 @@ def with_plugins(settings: Settings) -> Settings:
 
 def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
     """Settings of one plugin by dotted name. Raises UsageError for unknown names and invalid values."""
-    from spec_core.commands import construct, find_plugin, import_plugin
+    from spec_core.commands import construct_plugin, find_plugin, import_plugin
 
     cls = import_plugin(find_plugin(name))
-    plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
+    plugin = construct_plugin(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
     fields = {}
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         key = f"{name}.{field.name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 from spec_commands import common
-from spec_commands.printing import printable
+from spec_commands.printing import escape_controls
 
 if TYPE_CHECKING:
     from spec_core import Emitted
@@ -21,11 +21,11 @@ REST = "the rest is the target's own choice"
 Show = Callable[["Emitted"], None]
 
 
-def nothing(event: Emitted) -> None:
+def print_nothing(event: Emitted) -> None:
     """Print nothing."""
 
 
-def plain(event: Emitted) -> None:
+def print_text(event: Emitted) -> None:
     """Print the text as it is generated."""
     if event.text:
         sys.stdout.write(printable_text(event.text))
@@ -34,13 +34,13 @@ def plain(event: Emitted) -> None:
 
 def printable_text(text: str) -> str:
     """The text itself; on a terminal, without characters that command it."""
-    return printable(text) if common.is_terminal(sys.stdout) else text
+    return escape_controls(text) if common.is_terminal(sys.stdout) else text
 
 
 def drafts(methods: Iterable[str]) -> Show:
     """Print the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
     marks = _colours(methods) if has_colours() else _brackets(methods)
-    legend = ", ".join(mark(printable(name)) for name, mark in marks.items())
+    legend = ", ".join(mark(escape_controls(name)) for name, mark in marks.items())
     summary = (
         f"proposed by {legend}; {REST}" if legend else "no method drafts in this run; every token is the target's own"
     )

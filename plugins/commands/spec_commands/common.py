@@ -14,22 +14,22 @@ import click
 from spec_commands.completion import complete_model, complete_names
 from spec_commands.debug import debug_option
 from spec_commands.json_text import format_json
-from spec_commands.printing import PASSING, json_safe, say
+from spec_commands.printing import PASSING, json_safe, print_line
 from spec_core.commands import (
     FLAG,
     PLUGIN_KINDS,
     Settings,
-    discover,
+    discover_plugins,
     find_misspelt,
     find_plugin,
     import_plugin,
     name_of,
     read_file,
-    resolve,
+    resolve_layers,
     setting_owners,
     settings_file,
 )
-from spec_core.errors import UsageError, nearest, why
+from spec_core.errors import UsageError, error_message, nearest_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,7 +124,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         print_note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     if file := settings_file(config, os.environ):
         print_note(f"settings: {file.absolute()}")
-    return resolve(given, os.environ, read_file(config, os.environ), plugins)
+    return resolve_layers(given, os.environ, read_file(config, os.environ), plugins)
 
 
 def describe_model(settings: Settings) -> Description:
@@ -137,7 +137,7 @@ def describe_model(settings: Settings) -> Description:
 def load_target(description: Description, **changes: Any) -> Target:
     """The target with its weights. changes: see ``Description.load``."""
     target = description.load(**changes)
-    if warning := slow(target):
+    if warning := slow_dtype(target):
         print_note(warning)
     return target
 
@@ -187,13 +187,13 @@ def load_run(prepared: Prepared, settings: Settings, **changes: Any) -> Run:
     from spec_core import RunSettings
 
     run = prepared.load(attrs.evolve(settings.build(RunSettings), **changes))
-    if warning := slow(run.target):
+    if warning := slow_dtype(run.target):
         print_note(warning)
     note_owners([run], settings)
     return run
 
 
-def slow(target: Target) -> str | None:
+def slow_dtype(target: Target) -> str | None:
     """A note if the target's dtype is slow on its device, else None."""
     if not target.info.device.startswith("cpu") or target.info.dtype not in NARROW:
         return None
@@ -218,10 +218,10 @@ def checked_target(
 
 
 def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[PluginInstance]:
-    from spec_core.commands import check
+    from spec_core.commands import check_plugins
 
     given = plugin_settings(settings)
-    return check(target, methods, settings["rule"], settings["rollback"], given, settings["control"])
+    return check_plugins(target, methods, settings["rule"], settings["rollback"], given, settings["control"])
 
 
 def run_of(
@@ -291,7 +291,9 @@ def note_misspelt(settings: Settings, used: set[str]) -> None:
         except UsageError:
             continue  # it cannot be imported here, and is not used
         if key not in known:
-            print_note(f"warning: {plugin} has no setting {key!r} ({setting.origin}); it has: {nearest(key, known)}")
+            print_note(
+                f"warning: {plugin} has no setting {key!r} ({setting.origin}); it has: {nearest_names(key, known)}"
+            )
 
 
 def fields_of(cls: Any) -> list[str]:
@@ -333,19 +335,19 @@ def numbers(text: str, option: str, of: str) -> list[int]:
         raise UsageError(f"{option} {text[:60]!r} must be {of}", hint=f"write {option} 1,2,3") from error
 
 
-def save(tensors: dict[str, Tensor], out: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], out: Path) -> None:
     """Write a safetensors file and note its tensors. Raises UsageError if it cannot be written."""
     from safetensors.torch import save as serialised
 
     data = serialised({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()})
     try:
-        write(out, data)
+        write_file(out, data)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise write_error(out, error) from error
     print_note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
 
 
-def write(out: Path, data: bytes) -> None:
+def write_file(out: Path, data: bytes) -> None:
     """Replace a regular file atomically; write directly to anything else, such as a device or pipe. Raises OSError."""
     if out.exists() and not out.is_file():
         out.write_bytes(data)
@@ -359,8 +361,8 @@ def write(out: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {why(error)}", hint="pass a writable path as --out")
+def write_error(out: Path, error: Exception) -> UsageError:
+    return UsageError(f"{out} cannot be written: {error_message(error)}", hint="pass a writable path as --out")
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -381,7 +383,7 @@ def show_loading(settings: Settings) -> Iterator[None]:
 
 def print_note(text: str) -> None:
     """Print progress or a remark on standard error."""
-    say(text, err=True)
+    print_line(text, err=True)
 
 
 def as_json(value: Any) -> str:
@@ -391,4 +393,4 @@ def as_json(value: Any) -> str:
 
 def installed_names() -> set[str]:
     """Names of the installed plugins that a run can use."""
-    return {entry.name for entry in discover(PLUGIN_KINDS)}
+    return {entry.name for entry in discover_plugins(PLUGIN_KINDS)}

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from spec_core.commands import discover, read_entry_points
+from spec_core.commands import discover_plugins, read_entry_points
 from spec_core.errors import FOREIGN
 
 MODELS = "spec_core.model_names"
@@ -20,7 +20,7 @@ def complete_names(*kinds: str) -> Callable[[Any, Any, str], list[CompletionItem
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, plus, begun = incomplete.rpartition("+")
-        names = sorted({entry.name for entry in discover(kinds)})
+        names = sorted({entry.name for entry in discover_plugins(kinds)})
         return [CompletionItem(f"{before}{plus}{name}") for name in names if name.startswith(begun)]
 
     return complete

@@ -22,6 +22,6 @@ debug_option = click.option(
 """Accepted before the command; also after it, for commands that take a model."""
 
 
-def debugging(flags: Mapping[str, bool]) -> bool:
+def is_debugging(flags: Mapping[str, bool]) -> bool:
     """Whether tracebacks were requested. flags: this call's."""
     return flags.get("debug", False) or os.environ.get(DEBUG, "").lower() not in OFF

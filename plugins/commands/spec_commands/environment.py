@@ -64,9 +64,9 @@ def _fact(point: metadata.EntryPoint) -> str:
 
 def installed_plugins() -> list[str]:
     """Every installed plugin except commands: name, kind, distribution and version."""
-    from spec_core.commands import discover
+    from spec_core.commands import discover_plugins
 
-    return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover() if e.kind != "command"]
+    return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover_plugins() if e.kind != "command"]
 
 
 def _version(name: str) -> str | None:

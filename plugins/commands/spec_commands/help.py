@@ -39,7 +39,7 @@ class GroupedHelp(click.Command):
         records: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.groups, OTHER)}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                records[self._group_of(parameter)].append((record[0], plain(record[1]) + default_of(parameter)))
+                records[self._group_of(parameter)].append((record[0], plain_text(record[1]) + default_of(parameter)))
         for title, lines in records.items():
             if lines:
                 with formatter.section(title):
@@ -48,7 +48,7 @@ class GroupedHelp(click.Command):
             self.format_commands(ctx, formatter)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        text, self.help = self.help, plain(self.help or "")
+        text, self.help = self.help, plain_text(self.help or "")
         super().format_help_text(ctx, formatter)
         self.help = text
 
@@ -81,19 +81,19 @@ def default_of(parameter: click.Parameter) -> str:
     return f"  [default: {value}]" if known and "default" not in (parameter.help or "") else ""
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """A docstring without its marks of code."""
     return text.replace("``", "")
 
 
 def first_sentence(command: click.Command) -> str:
     """The first sentence of a command's help, whole."""
-    text = plain(" ".join((command.help or "").split("\n\n")[0].split()))
+    text = plain_text(" ".join((command.help or "").split("\n\n")[0].split()))
     end = next((i for i, c in enumerate(text) if c == "." and text[i + 1 : i + 2] in ("", " ")), len(text))
     return text[:end]
 
 
-def divide(names: Iterable[str], order: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+def divide_commands(names: Iterable[str], order: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     """Names of commands by section, in an order of use; the last one has the rest."""
     left, divided = sorted(names), {}
     for title, members in order.items():

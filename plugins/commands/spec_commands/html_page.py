@@ -39,7 +39,7 @@ def render_page(template: Path, **values: Any) -> str:
 def write_page(path: Path, page: str) -> None:
     """Write a page and note its path. Raises UsageError if the file cannot be written."""
     try:
-        common.write(path, page.encode("utf-8", "replace"))
+        common.write_file(path, page.encode("utf-8", "replace"))
     except OSError as error:
-        raise common.unwritable(path, error) from error
+        raise common.write_error(path, error) from error
     common.print_note(f"written: {path}")

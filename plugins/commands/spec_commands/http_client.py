@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 BYTES = 16 << 20
 """Max bytes of an answer."""
@@ -110,7 +110,7 @@ class Client:
             if attempt + 1 < TRIES:
                 self.sleep(min(WAIT, after if after is not None else 0.5 * 2**attempt))
         raise UsageError(
-            f"{self.shown} answered {reply.status} to {TRIES} tries: {quote(reply.error)}",
+            f"{self.shown} answered {reply.status} to {TRIES} tries: {quote_value(reply.error)}",
             hint="lower --concurrency, or try again when the server is less busy",
         )
 
@@ -125,7 +125,7 @@ class Client:
             with self.http.stream(method, path, content=content, headers=headers) as response:
                 if 300 <= response.status_code < 400:
                     raise UsageError(
-                        f"{self.shown}{path} redirects to {quote(self._location(response))}",
+                        f"{self.shown}{path} redirects to {quote_value(self._location(response))}",
                         hint="pass the address of the server itself",
                     )
                 after = _retry_after(response.headers.get("retry-after", ""))
@@ -135,7 +135,7 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unreachable(
-                f"{self.shown} does not answer: {quote(reason[:MESSAGE])}",
+                f"{self.shown} does not answer: {quote_value(reason[:MESSAGE])}",
                 hint="check the address, and that the server runs; --timeout sets the seconds of a request",
             ) from error
         return Reply(response.status_code, self._parse(raw, path, response), time.monotonic() - began), after
@@ -146,7 +146,7 @@ class Client:
             return self.without_key(json.loads(raw))
         except (ValueError, RecursionError) as error:
             if response.status_code < 400 and path != "/metrics":
-                shown = quote(self.without_key(raw[:MESSAGE].decode("utf-8", "replace"))[:60])
+                shown = quote_value(self.without_key(raw[:MESSAGE].decode("utf-8", "replace"))[:60])
                 raise UsageError(
                     f"{self.shown}{path} answered {response.status_code} without JSON: {shown}",
                     hint="pass the address of a server with OpenAI's API",
@@ -193,7 +193,7 @@ class Client:
             try:
                 events.append((now, self.without_key(json.loads(data))))
             except (ValueError, RecursionError) as error:
-                shown = quote(self.without_key(data[:MESSAGE].decode("utf-8", "replace"))[:60])
+                shown = quote_value(self.without_key(data[:MESSAGE].decode("utf-8", "replace"))[:60])
                 raise UsageError(f"{self.shown} streamed what is no JSON: {shown}", hint="check the server") from error
             if events_max is not None and len(events) >= events_max:
                 return Reply(response.status_code, None, now, events, whole=False)
@@ -227,9 +227,9 @@ def check_url(url: str) -> str:
     try:
         parsed, _ = httpx.URL(url.strip()), urlsplit(url)
     except (httpx.InvalidURL, TypeError, ValueError) as error:
-        raise UsageError(f"{quote(hide_secrets(url)[:MESSAGE])} is no address", hint=hint) from error
+        raise UsageError(f"{quote_value(hide_secrets(url)[:MESSAGE])} is no address", hint=hint) from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"{quote(hide_secrets(url)[:MESSAGE])} is no address of a server", hint=hint)
+        raise UsageError(f"{quote_value(hide_secrets(url)[:MESSAGE])} is no address of a server", hint=hint)
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise UsageError(
             f"the address of {parsed.host} contains a password, a query or a fragment",

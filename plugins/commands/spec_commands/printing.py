@@ -14,7 +14,7 @@ COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 """Control characters but tab and line feed, marks that change the direction of a line, and halves of surrogates."""
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """A text whose control characters are written as escapes, as in Python."""
     return COMMANDS.sub(lambda match: f"\\x{ord(match[0]):02x}" if ord(match[0]) < 256 else escape(match[0]), text)
 
@@ -29,10 +29,10 @@ def json_safe(text: str) -> str:
     return COMMANDS.sub(lambda match: escape(match[0]), text)
 
 
-def say(text: Any = "", err: bool = False) -> None:
+def print_line(text: Any = "", err: bool = False) -> None:
     """Print a line, in the place of the passing one if there is one."""
     PASSING.clear()
-    click.echo(printable(str(text)), err=err)
+    click.echo(escape_controls(str(text)), err=err)
 
 
 class PassingLine:
@@ -42,7 +42,7 @@ class PassingLine:
 
     def show(self, text: str) -> None:
         """Print a line in the place of the last one. Only for terminals."""
-        text = printable(text)
+        text = escape_controls(text)
         click.echo(f"\r{text:{self.width}}", nl=False, err=True)
         self.width = max(self.width, len(text))
 
@@ -61,4 +61,4 @@ def text_of(text: Any, style: str = "") -> Text:
     """A text for a table or a line of rich."""
     from rich.text import Text
 
-    return Text(printable(str(text)), style=style)
+    return Text(escape_controls(str(text)), style=style)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spec_commands.common import token_ids
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 if TYPE_CHECKING:
     from spec_core import Target
@@ -70,7 +70,7 @@ def read_text(path: str) -> str:
             f"{name}: byte {error.start} is not UTF-8 ({error.reason})", hint="convert the text to UTF-8"
         ) from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="pass a readable file") from error
+        raise UsageError(f"{path}: {error_message(error)}", hint="pass a readable file") from error
 
 
 def read_messages(path: str) -> Messages:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from spec_commands.prompt import check_messages
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 EXAMPLE = (
     'write lines of {"id": "1", "family": "edit", "prompt": "..."}; '
@@ -44,11 +44,11 @@ def json_lines(path: Path, hint: str) -> list[tuple[int, str]]:
     try:
         lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may contain other line separators
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint=hint) from error
+        raise UsageError(f"{path}: {error_message(error)}", hint=hint) from error
     return [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
 
 
-def read(path: Path, chat: bool = False, forms: Sequence[str] = FORMS) -> list[Prompt]:
+def read_prompt_file(path: Path, chat: bool = False, forms: Sequence[str] = FORMS) -> list[Prompt]:
     """Prompts of a file. Raises UsageError naming the line that is wrong.
 
     chat: texts become user messages. forms: allowed names of a line's prompt; ``turns`` is the first of a conversation.

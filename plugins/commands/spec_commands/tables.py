@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 
-from spec_commands.printing import printable, say, text_of
+from spec_commands.printing import escape_controls, print_line, text_of
 
 WIDE = 10_000
 """Width at which lines are not folded."""
@@ -48,7 +48,7 @@ def terminal_width(otherwise: int = NARROW) -> int:
 def show_table(cells: Cells, width: int | None = None, title: str = "") -> None:
     """Print a table. title: of the table, on a line above it."""
     for line in [*([title] if title else []), *lay_out(cells, width or terminal_width()), ""]:
-        say(line)
+        print_line(line)
 
 
 def lay_out(cells: Cells, width: int) -> list[str]:
@@ -101,7 +101,7 @@ def _table(cells: Cells, rows: Iterable[Sequence[str]], has_heads: bool = True) 
 
 
 def _width(text: str) -> int:
-    return cell_len(printable(text))
+    return cell_len(escape_controls(text))
 
 
 def _label_width(text: str) -> int:

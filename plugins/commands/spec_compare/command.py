@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 from spec_commands import common
 from spec_commands.help import Group
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_compare.servers import options as server_options
 from spec_compare.stored import COMMANDS
@@ -142,18 +142,18 @@ def compare(
     if report is not None:
         from spec_compare.report import page, svg
 
-        svg.check()
+        svg.check_matplotlib()
         flags["trace"] = not servers["urls"]
     exact = flags["exact"]
     result, lines, equal = _measure(out, flags, rerun, servers)
     if report is not None:
-        page.write(report, result)
+        page.write_report_page(report, result)
     if as_json:
-        say(common.as_json(result.body()))
+        print_line(common.as_json(result.body()))
     else:
         _show(result, wide, against, exact)
     for line in lines:
-        common.print_note(line) if as_json else say(line)
+        common.print_note(line) if as_json else print_line(line)
     return 0 if equal else 1
 
 
@@ -219,9 +219,9 @@ def _on_ray(
     exact = flags["exact"]
     parts = comparing.run_parts(out, flags, address)
     if as_json:
-        say(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
+        print_line(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
     for name, result in parts.items() if not as_json else ():
-        say(f"{name}, measured on {result.header.host}")
+        print_line(f"{name}, measured on {result.header.host}")
         _show(result, wide, against, exact)
     return 1 if any(result.differences for result in parts.values()) else 0
 
@@ -232,7 +232,7 @@ def _show(outcome: Outcome, wide: bool, against: str | None, exact: bool) -> Non
 
     table.show_outcome(outcome, wide, against)
     for line in [exactness.statement(target) for target in outcome.header.targets] if exact else []:
-        say(line)
+        print_line(line)
 
 
 def _check_against(flags: dict[str, Any], against: str) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from spec_commands import common
 
 from spec_compare.exports import tables
-from spec_compare.figures.outcome import Outcome, recompute
-from spec_compare.records.reading import read
+from spec_compare.figures.outcome import Outcome, recompute_outcome
+from spec_compare.records.reading import read_results
 from spec_compare.servers.options import SERVER_FLAGS
 from spec_core.errors import UsageError
 
@@ -51,7 +51,7 @@ def read_outcome(folder: str | Path, level: float | None = None) -> Outcome:
 
     Raises UsageError.
     """
-    return recompute(read(Path(folder)), level)
+    return recompute_outcome(read_results(Path(folder)), level)
 
 
 def to_frame(outcome: Outcome, texts: bool = False) -> pandas.DataFrame:

@@ -17,14 +17,14 @@ from spec_compare.figures.summary import ALL, INTERVAL_PROMPTS, Row
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measuring.comparison import run_experiment
-from spec_compare.measuring.entries import CONTENDER, SWEEP, TARGET, ContenderEntry, override
+from spec_compare.measuring.entries import CONTENDER, SWEEP, TARGET, ContenderEntry, override_settings
 from spec_compare.measuring.experiment import Experiment
 from spec_compare.records.continuation import changes
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.prompts import prompts_sha256
 from spec_compare.records.record import ORACLE, Lap
 from spec_core import Target
-from spec_core.commands import DEFAULT, name_of, resolve, setting_owners
+from spec_core.commands import DEFAULT, name_of, resolve_layers, setting_owners
 from spec_core.errors import UsageError
 
 OWN = (CONTENDER, SWEEP, TARGET)
@@ -51,7 +51,7 @@ def run_again(
 
     changed: settings of MOVABLE. prompts: a file, for a bundle without them.
     """
-    before, _ = bundle.check(file)
+    before, _ = bundle.check_bundle(file)
     if has_servers(before.header):
         raise UsageError(
             f"{file} is a comparison of servers, which this command cannot start",
@@ -93,7 +93,7 @@ def experiment_of(
 def settings_of(header: Header, changed: Mapping[str, Any]) -> Settings:
     """The settings of the bundle's command, with others for this machine."""
     known = {name: s.value for name, s in header.settings.items() if s.origin != DEFAULT and s.value is not None}
-    return resolve({**known, **changed}, {}, {}, setting_owners())
+    return resolve_layers({**known, **changed}, {}, {}, setting_owners())
 
 
 def entry_of(facts: ContenderFacts, header: Header, settings: Settings) -> ContenderEntry:
@@ -111,7 +111,7 @@ def settings_of_contender(facts: ContenderFacts, header: Header, settings: Setti
     }
     if own.get("model") == header.settings["model"].value:
         own.pop("model", None)
-    return override(settings, {name: value for name, value in own.items() if value is not None}, CONTENDER)
+    return override_settings(settings, {name: value for name, value in own.items() if value is not None}, CONTENDER)
 
 
 def prompts_of(file: Path, before: Outcome, user_file: Path | None) -> PromptSource:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 from spec_commands import common
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_core.errors import UsageError
 
@@ -37,16 +37,16 @@ def show(directory: Path, against: str | None, wide: bool, as_json: bool, level:
     An interrupted comparison has tables of the prompts that every contender has finished.
     """
     from spec_compare.figures import outcome, table
-    from spec_compare.records.reading import read
+    from spec_compare.records.reading import read_results
 
-    comparison = read(directory)
+    comparison = read_results(directory)
     if not comparison.complete:
         common.print_note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
-    result = outcome.recompute(comparison, level)
+    result = outcome.recompute_outcome(comparison, level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     if as_json:
-        say(common.as_json(result.body()))
+        print_line(common.as_json(result.body()))
     else:
         table.show_outcome(result, wide, against)
     return 1 if result.differences else 0
@@ -60,16 +60,16 @@ def show(directory: Path, against: str | None, wide: bool, as_json: bool, level:
 def report(directory: Path, file: Path, level: float | None, anonymous: bool) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
     from spec_compare.exports.anonymous import anonymous_copy
-    from spec_compare.figures.outcome import recompute
-    from spec_compare.records.reading import read
+    from spec_compare.figures.outcome import recompute_outcome
+    from spec_compare.records.reading import read_results
     from spec_compare.report import page, svg
 
-    svg.check()
+    svg.check_matplotlib()
     with anonymous_copy(directory, anonymous) as folder:
-        result = recompute(read(folder), level)
+        result = recompute_outcome(read_results(folder), level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
-    page.write(file, result)
+    page.write_report_page(file, result)
 
 
 @click.command()
@@ -84,9 +84,9 @@ def bundle(directory: Path, file: Path, report: bool, prompts: bool, anonymous: 
     from spec_compare.exports.anonymous import NOTE, anonymous_copy
 
     with anonymous_copy(directory, anonymous) as folder:
-        digest = bundles.write(folder, file, report, prompts)
+        digest = bundles.write_bundle(folder, file, report, prompts)
     common.print_note(f"written: {file}" if anonymous else f"written: {file}; {NOTE}")
-    say(f"sha256 {digest}")
+    print_line(f"sha256 {digest}")
 
 
 @click.command()
@@ -94,9 +94,9 @@ def bundle(directory: Path, file: Path, report: bool, prompts: bool, anonymous: 
 def cite(directory: Path) -> None:
     """Print BibTeX of this software and of the papers that the compared plugins name."""
     from spec_compare.exports.citation import bibtex
-    from spec_compare.records.reading import read
+    from spec_compare.records.reading import read_results
 
-    say(bibtex(read(directory).header))
+    print_line(bibtex(read_results(directory).header))
 
 
 @click.command()
@@ -110,10 +110,10 @@ def check(file: Path, wide: bool) -> None:
     from spec_compare.exports import bundle as bundles
     from spec_compare.figures import table
 
-    result, digest = bundles.check(file)
+    result, digest = bundles.check_bundle(file)
     table.show_outcome(result, wide)
     common.print_note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
-    say(f"sha256 {digest}")
+    print_line(f"sha256 {digest}")
 
 
 @click.command()
@@ -128,9 +128,9 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 
     columns = machines.columns(directories)
     if as_json:
-        say(common.as_json(machines.body(columns)))
+        print_line(common.as_json(machines.body(columns)))
     else:
-        machines.show(columns)
+        machines.show_columns(columns)
 
 
 @click.command()
@@ -176,8 +176,8 @@ def export(
     from spec_compare.exports import answers, figure_files, papers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
     from spec_compare.exports.anonymous import NOTE, anonymous_copy
-    from spec_compare.figures.outcome import recompute
-    from spec_compare.records.reading import read
+    from spec_compare.figures.outcome import recompute_outcome
+    from spec_compare.records.reading import read_results
 
     writers: dict[Path | None, Callable[[Outcome, Path], list[Path]]] = {
         csv: tables.csv,
@@ -186,10 +186,10 @@ def export(
         markdown: papers.markdown,
         figures: partial(figure_files.write_figures, formats=formats.split(",")),
         texts: tables.texts,
-        spec_bench: answers.write,
+        spec_bench: answers.write_answers,
         speed_bench: prompt_rows.speed_bench,
         spec_al: prompt_rows.spec_al,
-        golden: partial(golden_lengths.write, thinking=thinking),
+        golden: partial(golden_lengths.write_golden, thinking=thinking),
     }
     chosen_writers = {path: write for path, write in writers.items() if path is not None}
     if not chosen_writers:
@@ -197,7 +197,7 @@ def export(
             "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
     with anonymous_copy(directory, anonymous) as folder:
-        result = recompute(read(folder), level)
+        result = recompute_outcome(read_results(folder), level)
     for path, write in chosen_writers.items():
         note = f"; {NOTE}" if write is papers.latex and not anonymous else ""
         for file in write(result, path):

@@ -16,7 +16,7 @@ PRECISE = 60
 """Halvings of the interval in which a break-even acceptance is searched: more than a float64 resolves."""
 
 
-def free(k: int) -> float:
+def free_cost(k: int) -> float:
     """The cost of a drafter that takes no time."""
     return 0.0
 
@@ -29,12 +29,12 @@ class Bound:
     drafts: int
 
 
-def perfect(step: Cost, draft_max: int, drafting: Cost = free) -> Bound:
+def perfect_bound(step: Cost, draft_max: int, drafting: Cost = free_cost) -> Bound:
     """The bound if every draft is accepted: max over k of (k + 1) T(1) / (Td(k) + T(k + 1))."""
     return constant_length(step, [1.0] * draft_max, drafting)
 
 
-def constant_length(step: Cost, conditional: Sequence[float], drafting: Cost = free, share: float = 1.0) -> Bound:
+def constant_length(step: Cost, conditional: Sequence[float], drafting: Cost = free_cost, share: float = 1.0) -> Bound:
     """The bound for drafts of one length k: max over k of E(k) T(1) / (Td(k) + T(k + 1)).
 
     conditional: acceptance of each position if all positions before it were accepted; k is at most their number.
@@ -51,7 +51,7 @@ def constant_length(step: Cost, conditional: Sequence[float], drafting: Cost = f
     return best
 
 
-def as_drafted(step: Cost, steps: Iterable[tuple[int, int, int]], drafting: Cost = free) -> float | None:
+def as_drafted(step: Cost, steps: Iterable[tuple[int, int, int]], drafting: Cost = free_cost) -> float | None:
     """The speedup of these steps if each takes its usual time: sum of tokens T(1) / sum of Td(k) + T(n + 1).
 
     steps: (drafted tokens n, draft length k, emitted tokens) of each step; n and k differ for trees, and are 0 without
@@ -64,7 +64,7 @@ def as_drafted(step: Cost, steps: Iterable[tuple[int, int, int]], drafting: Cost
     return tokens * step(1) / seconds if seconds else None
 
 
-def break_even(step: Cost, k: int, drafting: Cost = free) -> float | None:
+def break_even(step: Cost, k: int, drafting: Cost = free_cost) -> float | None:
     """The acceptance of every position at which drafts of k tokens cost as much as they save.
 
     None if drafts of this length lose even if all of them are accepted.

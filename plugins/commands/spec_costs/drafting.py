@@ -46,7 +46,7 @@ class Lengths:
         step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(longest))))
 
 
-def measure(
+def measure_drafting(
     make: Callable[[Lengths], Run], requests: Iterable[Request], longest: int, repeats: int
 ) -> dict[int, list[float]]:
     """{draft length: seconds that the method added, per step}. Length 0: steps in which it found no draft.

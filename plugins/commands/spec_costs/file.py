@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import attrs
 
 from spec_core import Target
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 from spec_costs.curve import Curve, Curves
 
 FORMAT, VERSION = "spec-costs", "1.0"
@@ -89,12 +89,12 @@ def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
     return {"format": FORMAT, "version": VERSION, **attrs.asdict(costs), **more}
 
 
-def read(path: Path) -> Costs:
+def read_costs(path: Path) -> Costs:
     """Read costs. Raises UsageError for a file that cannot be read, or is not one of costs."""
     try:
         body = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: costs cannot be read: {why(error)}", hint=AGAIN) from error
+        raise UsageError(f"{path}: costs cannot be read: {error_message(error)}", hint=AGAIN) from error
     return parse_costs(body, str(path))
 
 
@@ -110,7 +110,7 @@ def parse_costs(body: Any, path: str) -> Costs:
         known = body["machine"]
         return Costs({name: known.get(name) for name in MACHINE}, steps, drafting)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: costs are malformed: {why(error)}", hint=AGAIN) from error
+        raise UsageError(f"{path}: costs are malformed: {error_message(error)}", hint=AGAIN) from error
 
 
 def _list(body: dict[str, Any], name: str) -> list[Any]:

@@ -42,7 +42,7 @@ def measure_costs(target: Target, methods: Iterable[tuple[str, Any]], ends_at: f
     """Time steps, then the drafts of each (name, method) while there is time."""
     step_costs = [
         StepCost(1, DEPTH, rows, median(timing.step for timing in timings))
-        for rows, timings in steps.measure(target, ROWS, DEPTH, 1, REPEATS, Sampling(temperature=0.0)).items()
+        for rows, timings in steps.measure_steps(target, ROWS, DEPTH, 1, REPEATS, Sampling(temperature=0.0)).items()
     ]
     draft_costs: list[DraftCost] = []
     for name, method in methods:
@@ -58,7 +58,7 @@ def _draft_costs(target: Target, name: str, method: Any) -> list[DraftCost]:
     )
     prompt = [1 + i % (target.info.vocab - 1) for i in range(DEPTH)]
     requests = [Request(prompt, max_tokens=TOKENS, seed=seed, ignore_eos=True) for seed in (0, 1)]
-    seconds = drafting.measure(make, requests, LONGEST, REPEATS)
+    seconds = drafting.measure_drafting(make, requests, LONGEST, REPEATS)
     return [DraftCost(name, length, median(each), len(each)) for length, each in seconds.items() if each]
 
 

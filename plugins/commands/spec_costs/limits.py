@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_costs.bounds import Bound, Cost, break_even, free, perfect
+from spec_costs.bounds import Bound, Cost, break_even, free_cost, perfect_bound
 from spec_costs.drafting import LENGTHS
 
 
@@ -24,12 +24,12 @@ class Limits:
 
 
 def limits(
-    step: Cost, longest: int, batch: int, depth: int, method: str | None = None, drafting: Cost = free
+    step: Cost, longest: int, batch: int, depth: int, method: str | None = None, drafting: Cost = free_cost
 ) -> Limits:
     """longest: max length of a draft."""
     lengths = [k for k in LENGTHS if k <= longest]
     even = {k: break_even(step, k, drafting) for k in lengths}
-    return Limits(method, batch, depth, perfect(step, longest, drafting), even)
+    return Limits(method, batch, depth, perfect_bound(step, longest, drafting), even)
 
 
 def sentence(limits: Limits) -> str:

@@ -53,7 +53,7 @@ class Timing:
         return self.forward + self.choosing + self.core
 
 
-def measure(
+def measure_steps(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> dict[int, list[Timing]]:
     """{rows of each sequence: timings of ``repeats`` steps}. depth: prompt tokens of each sequence.

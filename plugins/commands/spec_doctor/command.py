@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from spec_commands import common, prompts
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 from spec_core.errors import UsageError
 
@@ -37,7 +37,7 @@ def doctor(head: str, file: Path | None, fix: Path | None, as_json: bool, **flag
     """
     from spec_commands.tables import show_table
 
-    from spec_doctor.diagnosis import diagnose
+    from spec_doctor.diagnosis import diagnose_head
     from spec_doctor.fix import write_fixed
     from spec_doctor.report import as_object, last_lines, table_of
 
@@ -46,17 +46,17 @@ def doctor(head: str, file: Path | None, fix: Path | None, as_json: bool, **flag
     common.print_note(f"{opened.info.name}: {opened.head.description}")
     texts = texts_of(file)
     longest = min(LONGEST, (opened.head.block or LONGEST + 1) - 1)
-    diagnosis = diagnose(target, opened, texts, longest, TOKENS)
+    diagnosis = diagnose_head(target, opened, texts, longest, TOKENS)
     gain = measure_gain(target, opened, diagnosis)
     if fix is not None:
         reading = diagnosis.best.reading
         write_fixed(Path(opened.info.file or head), fix, {} if reading is None else reading.changes)
         common.print_note(f"{fix}: read with --method {opened.head.kind}={fix}")
     if as_json:
-        say(common.as_json(as_object(opened, target, diagnosis, gain)))
+        print_line(common.as_json(as_object(opened, target, diagnosis, gain)))
     else:
         show_table(table_of(diagnosis), title=f"{opened.info.name} for {target.info.name}")
-        say("\n".join(last_lines(diagnosis, gain)))
+        print_line("\n".join(last_lines(diagnosis, gain)))
     return int(diagnosis.cause is not None)
 
 
@@ -80,7 +80,7 @@ def texts_of(file: Path | None) -> list[Any]:
     """The texts of a file, or the built-in ones. Raises UsageError."""
     from spec_doctor.texts import TEXTS
 
-    return list(TEXTS) if file is None else [prompt.given for prompt in prompts.read(file)]
+    return list(TEXTS) if file is None else [prompt.given for prompt in prompts.read_prompt_file(file)]
 
 
 def measure_gain(target: Target, opened: Any, diagnosis: Any) -> Gain | None:

@@ -76,7 +76,7 @@ class Diagnosis:
     whole: Acceptance
 
 
-def diagnose(target: Target, file: Any, prompts: Sequence[Any], longest: int, tokens: int) -> Diagnosis:
+def diagnose_head(target: Target, file: Any, prompts: Sequence[Any], longest: int, tokens: int) -> Diagnosis:
     """Try every reading that a file allows. Raises SpecError if the dialect's own cannot be tried."""
     short = Texts(prompts, TOKENS, min(DRAFT, longest))
     references = write_references(target, short)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 CONFIG = "config.json"
 
@@ -31,7 +31,9 @@ def write_fixed(head: Path, out: Path, changes: Mapping[str, Any]) -> None:
         kept = {**_plain(raw.get("spec_reading")), **changes}
         (out / CONFIG).write_text(json.dumps({**raw, "spec_reading": kept}, indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {why(error)}", hint="pass a writable path as --fix") from error
+        raise UsageError(
+            f"{out} cannot be written: {error_message(error)}", hint="pass a writable path as --fix"
+        ) from error
 
 
 def _plain(reading: Any) -> dict[str, Any]:

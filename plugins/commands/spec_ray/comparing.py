@@ -15,13 +15,13 @@ from typing import Any
 
 import attrs
 from spec_commands import common
-from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.outcome import Outcome, recompute_outcome
 from spec_compare.measuring.experiment import number_of_contenders
 from spec_compare.measuring.shard import Shard
 from spec_compare.records import writing
-from spec_compare.records.reading import LAPS, read
+from spec_compare.records.reading import LAPS, read_results
 
-from spec_core.errors import SpecError, UsageError, why
+from spec_core.errors import SpecError, UsageError, error_message
 from spec_ray.worker import ERROR, FILE, Job, Message, messages
 
 
@@ -48,16 +48,16 @@ def run_parts(out: Path | None, flags: dict[str, Any], address: str | None) -> d
     with cluster(address) as ray:
         machines = nodes(ray)
         parts = min(len(machines), number_of_contenders(flags)) or 1
-        jobs = [Job(Shard(n, parts), flags, resume(out / name(n))) for n in range(parts)]
+        jobs = [Job(Shard(n, parts), flags, resume_results(out / name(n))) for n in range(parts)]
         with ThreadPoolExecutor(parts) as pool:
             running = [
-                pool.submit(follow, ray, job, machine, out / name(n))
+                pool.submit(follow_job, ray, job, machine, out / name(n))
                 for n, (job, machine) in enumerate(zip(jobs, machines, strict=False))
             ]
         failed = [error for future in running if (error := future.exception()) is not None]
     if failed:
         raise failed[0]
-    return {name(n): recompute(read(out / name(n))) for n in range(parts)}
+    return {name(n): recompute_outcome(read_results(out / name(n))) for n in range(parts)}
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def cluster(address: str | None) -> Iterator[Any]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         place = address or "the default address"
-        raise UsageError(f"no Ray cluster at {place}: {why(error)}", hint="ray start --head") from error
+        raise UsageError(f"no Ray cluster at {place}: {error_message(error)}", hint="ray start --head") from error
     try:
         yield ray
     finally:
@@ -93,19 +93,19 @@ def name(number: int) -> str:
     return f"part-{number}"
 
 
-def resume(folder: Path) -> bytes:
+def resume_results(folder: Path) -> bytes:
     """The results of a part up to its last finished lap; empty at the start. Removes what follows."""
     if not writing.has_header(folder):
         return b""
-    end = read(folder).end
+    end = read_results(folder).end
     try:
         os.truncate(folder / LAPS, end)
         return (folder / LAPS).read_bytes()
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
 
 
-def follow(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
+def follow_job(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
     """Run a job on a machine, and write what it sends. Raises SpecError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -114,7 +114,7 @@ def follow(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
     task = ray.remote(messages).options(num_returns="streaming", **options)
     try:
         for reference in task.remote(job):
-            take(ray.get(reference), folder, machine)
+            take_message(ray.get(reference), folder, machine)
     except ray.exceptions.RayError as error:
         raise WorkerError(
             f"the worker of {folder.name} on {machine.host} ended: {type(error).__name__}",
@@ -123,7 +123,7 @@ def follow(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
     common.print_note(f"{folder.name}: finished")
 
 
-def take(message: Message, folder: Path, machine: Machine) -> None:
+def take_message(message: Message, folder: Path, machine: Machine) -> None:
     """Write what a worker sent. Raises UsageError that names the machine."""
     kind, value = message
     if kind == ERROR:
@@ -131,9 +131,9 @@ def take(message: Message, folder: Path, machine: Machine) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if kind == FILE:
-            common.write(folder / value[0], value[1])
+            common.write_file(folder / value[0], value[1])
         else:
             with (folder / LAPS).open("ab") as file:
                 file.write(value)
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error

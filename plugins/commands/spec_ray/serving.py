@@ -19,7 +19,7 @@ from ray.serve.handle import DeploymentHandle
 from spec_commands import common
 from spec_serve import logs
 from spec_serve.app import create_app
-from spec_serve.command import NAME, adapt, limits_of, prepare, run_of, without_own
+from spec_serve.command import NAME, adapt_settings, limits_of, prepare_engine, run_of, without_own
 from spec_serve.engine import RETRY_SECONDS
 from spec_serve.errors import ApiError
 from spec_serve.guard import Guard, answer
@@ -63,8 +63,8 @@ class Replica:
     """One server. Raises UsageError, Refused."""
 
     def __init__(self, settings: Settings, serve_settings: ServeSettings) -> None:
-        logs.begin(as_json=serve_settings.log == "json")
-        self.engine, terms = prepare(*run_of(settings, serve_settings), serve_settings)
+        logs.begin_logging(as_json=serve_settings.log == "json")
+        self.engine, terms = prepare_engine(*run_of(settings, serve_settings), serve_settings)
         self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
@@ -174,7 +174,7 @@ def app(args: dict[str, Any]) -> serve.Application:
     settings = common.settings_of(flags)
     _check_shared(settings)
     limits = limits_of(settings)
-    settings = adapt(without_own(settings))
+    settings = adapt_settings(without_own(settings))
     server: Any = serve.deployment(Replica, **_options(settings, limits, replicas))
     ingress: Any = serve.deployment(Ingress, max_ongoing_requests=MANY, ray_actor_options={"num_cpus": 0})
     return ingress.bind(server.bind(settings, limits), limits)

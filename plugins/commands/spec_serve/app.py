@@ -18,8 +18,8 @@ from spec_serve.engine import Engine
 from spec_serve.guard import Guard
 from spec_serve.keys import keys_of
 from spec_serve.lenient import Lenient
-from spec_serve.origins import origins_of, split
-from spec_serve.refusals import HANDLERS, refuse
+from spec_serve.origins import origins_of, split_names
+from spec_serve.refusals import HANDLERS, refusal_answer
 from spec_serve.request_info import HEADER
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service
@@ -91,7 +91,7 @@ def create_app(engine: Engine, config: ServerConfig, behind: bool = False) -> Fa
 def _add_middlewares(app: FastAPI, config: ServerConfig, behind: bool) -> None:
     """Add middlewares, inner ones first: refusals of the guard have headers of CORS, failures also the request's id."""
     limits = config.limits
-    app.add_middleware(ServerErrorMiddleware, handler=refuse)
+    app.add_middleware(ServerErrorMiddleware, handler=refusal_answer)
     if limits.lenient:
         app.add_middleware(Lenient)
     app.add_middleware(
@@ -101,7 +101,7 @@ def _add_middlewares(app: FastAPI, config: ServerConfig, behind: bool) -> None:
         body_seconds=limits.body_seconds,
         origins=None if behind else origins_of(limits),
     )
-    if allowed := split(limits.allowed_origin):
+    if allowed := split_names(limits.allowed_origin):
         app.add_middleware(
             CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"], expose_headers=[HEADER]
         )

@@ -18,8 +18,8 @@ from spec_commands.heap import frozen_heap
 from spec_commands.help import Command
 
 from spec_core.commands import DEFAULT, Settings, read_file
-from spec_core.errors import UsageError, why
-from spec_serve.memory import MIB, Plan, check, plan
+from spec_core.errors import UsageError, error_message
+from spec_serve.memory import MIB, Plan, check_memory, plan
 from spec_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def serve(**flags: Any) -> None:
     _check_installed()
     _begin_log(flags)
     settings = resolve_flags(flags)
-    from spec_serve.server import listening
+    from spec_serve.server import listening_socket
 
     limits = limits_of(settings)
-    listener = listening(limits)
-    settings = adapt(without_own(settings))
+    listener = listening_socket(limits)
+    settings = adapt_settings(without_own(settings))
     run, settings = run_of(settings, limits)
     _serve(run, settings, limits, listener)
 
@@ -102,7 +102,7 @@ def _begin_log(flags: Mapping[str, Any]) -> None:
         file = read_file(flags["config"], os.environ)
     except UsageError:
         file = {}
-    logs.begin(logs.is_json(flags["options"], os.environ, file))
+    logs.begin_logging(logs.is_json(flags["options"], os.environ, file))
 
 
 def _check_installed() -> None:
@@ -116,10 +116,10 @@ def _check_installed() -> None:
 
 def limits_of(settings: Settings) -> ServeSettings:
     """The server's own settings. Raises UsageError."""
-    from spec_core.commands import construct
+    from spec_core.commands import construct_plugin
     from spec_serve import keys, origins, templates
 
-    limits = construct(ServeSettings, settings.values_of(NAME), NAME)
+    limits = construct_plugin(ServeSettings, settings.values_of(NAME), NAME)
     keys.keys_of(limits)
     templates.template_of(limits)
     _check_variables(limits)
@@ -151,7 +151,7 @@ def _check_encryption(settings: ServeSettings) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file)
     except OSError as error:  # ssl's own errors are some
         raise UsageError(
-            f"--ssl-cert-file {settings.ssl_cert_file}, --ssl-key-file {settings.ssl_key_file}: {why(error)}",
+            f"--ssl-cert-file {settings.ssl_cert_file}, --ssl-key-file {settings.ssl_key_file}: {error_message(error)}",
             hint="name PEM files of a certificate and its private key",
         ) from error
 
@@ -187,7 +187,7 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, ser
     memory_plan = plan(
         target.info, plugins, settings["max_sequences"], serve_settings.cache_mib * MIB, cached, pictures, step
     )
-    check(memory_plan, serve_settings.memory_mib * MIB, target.info.device)
+    check_memory(memory_plan, serve_settings.memory_mib * MIB, target.info.device)
     common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan
 
@@ -212,7 +212,7 @@ def _load_encoder(target: Target) -> None:
         common.print_note(f"pictures are refused: {error.reason}; {error.hint}")
 
 
-def adapt(settings: Settings) -> Settings:
+def adapt_settings(settings: Settings) -> Settings:
     """Set a server's defaults of the run: a failing method is switched off, long prompts do not slow others down."""
     return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
 
@@ -236,20 +236,20 @@ def _restore_cache(run: Run, settings: ServeSettings) -> Path | None:
     if not run.settings.reuse:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
     prompt_cache.check_folder(path)
-    prefixes = prompt_cache.read(path, run)
+    prefixes = prompt_cache.read_prefix_file(path, run)
     if prefixes is None:
         return None
-    fitting = prompt_cache.fitting(prefixes, run)
+    fitting = prompt_cache.fitting_prefixes(prefixes, run)
     if prefixes:
         rows = sum(len(prefix.tokens) for prefix in fitting)
         common.print_note(
             f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens"
         )
-    prompt_cache.evaluate(run, fitting)
+    prompt_cache.evaluate_prefixes(run, fitting)
     return path
 
 
-def prepare(run: Run, settings: Settings, serve_settings: ServeSettings) -> tuple[Engine, ServerConfig]:
+def prepare_engine(run: Run, settings: Settings, serve_settings: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import prompt_cache
     from spec_serve.engine import Engine
@@ -260,7 +260,7 @@ def prepare(run: Run, settings: Settings, serve_settings: ServeSettings) -> tupl
     cache = _restore_cache(run, serve_settings)
     engine = Engine(run, serve_settings.queue)
     if cache is not None:
-        engine.closing.append(partial(prompt_cache.write, cache))
+        engine.closing.append(partial(prompt_cache.write_prefixes, cache))
     terms = ServerConfig(run, serve_settings.alias or name_of_model(settings["model"]), serve_settings, settings)
     if serve_settings.traces:
         tracing = Tracing(terms.model)
@@ -275,10 +275,10 @@ def prepare(run: Run, settings: Settings, serve_settings: ServeSettings) -> tupl
 
 def _serve(run: Run, settings: Settings, serve_settings: ServeSettings, listener: Any) -> None:
     from spec_serve.app import create_app
-    from spec_serve.server import serve as listen
+    from spec_serve.server import serve_app as listen
     from spec_serve.server import start_listening, warn_of_everyone
 
-    engine, terms = prepare(run, settings, serve_settings)
+    engine, terms = prepare_engine(run, settings, serve_settings)
     common.print_note(f"serving {terms.model} at {start_listening(listener, serve_settings)}")
     warn_of_everyone(listener, serve_settings)
     with frozen_heap():

@@ -21,7 +21,7 @@ from spec_serve.generation_params import GenerationParams
 from spec_serve.job import Done, EventQueue, Failed, Job, messages
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service
-from spec_serve.threads import write
+from spec_serve.threads import write_in_thread
 
 FORCED = "forced"
 ENDS_MAX = 128
@@ -96,7 +96,7 @@ async def read_echoes(service: Service, params: GenerationParams, prompts: list[
 async def _read_echo(service: Service, params: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
     """One prompt, whose parts are evaluated one after the other: a request takes no more than a place of the queue."""
     ids, best = encoded.tokens, params.request.sampling.logprobs
-    text = prompt if isinstance(prompt, str) else await write(len(ids), service.tokenizer.decode, ids)
+    text = prompt if isinstance(prompt, str) else await write_in_thread(len(ids), service.tokenizer.decode, ids)
     logprobs: list[Logprob] = []
     for request in [] if best is None else requests(ids, best, params.request, service.terms):
         [part] = jobs = [job(request, params.deadline)]

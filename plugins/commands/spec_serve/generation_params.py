@@ -12,7 +12,7 @@ import attrs
 
 from spec_core import Constraint, EncodedPrompt, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
-from spec_core.errors import nearest, quote
+from spec_core.errors import nearest_names, quote_value
 from spec_core.toolkit import PictureBudget
 from spec_serve import structured
 from spec_serve.calls.families import TAGGED
@@ -121,7 +121,7 @@ class GenerationParams:
         ]
 
 
-def ask(
+def generation_params(
     body: Generate, config: ServerConfig, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]
 ) -> GenerationParams:
     """The body as a request without a prompt. Raises ApiError or UsageError.
@@ -175,10 +175,10 @@ def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, 
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs")
     tools = tools_of(body.tools, body.tool_choice, config.limits)
-    n = count(body, 1, config.limits)
+    n = count_choices(body, 1, config.limits)
     tokens_max = max_tokens(next(iter(lengths), None), config, config.context)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    request = ask(body, config, tokens_max, logprobs, bias_of(body.logit_bias))
+    request = generation_params(body, config, tokens_max, logprobs, bias_of(body.logit_bias))
     request = request.limit_logprobs(n, bool(lengths), "top_logprobs", config)
     prediction = predicted_text(body.prediction, config)
     request = request.calling(calls_of(body, tools, request, config.target.tokenizer))
@@ -236,7 +236,7 @@ def _method(name: str, run: Run) -> str:
     known = {*run.drafters, *run.stats.switched_off}
     method = next((n for n in (name, name.lower(), ALIASES.get(name.lower())) if n in known), None)
     if method is None:
-        there = nearest(name, known) if known else "no methods; start it with --method"
+        there = nearest_names(name, known) if known else "no methods; start it with --method"
         raise ApiError(400, f"speculative.method {name!r:.80}: this server has {there}", "speculative.method")
     return method
 
@@ -279,11 +279,11 @@ def priority_of(given: int | None, settings: ServeSettings) -> int:
     """The request's, or 0 where the server allows that. Raises ApiError for one below what the server allows."""
     lowest = settings.priority_min
     if given is not None and lowest is not None and given < lowest:
-        raise ApiError(400, f"priority {quote(given)} is below {lowest}, which this server allows", "priority")
+        raise ApiError(400, f"priority {quote_value(given)} is below {lowest}, which this server allows", "priority")
     return given if given is not None else max(0, lowest or 0)
 
 
-def count(body: OpenAI, prompts: int, settings: ServeSettings) -> int:
+def count_choices(body: OpenAI, prompts: int, settings: ServeSettings) -> int:
     """``n``, checked together with the number of prompts."""
     n = body.n or 1
     if n * prompts > settings.n_max:

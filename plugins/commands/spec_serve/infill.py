@@ -13,8 +13,8 @@ from spec_core import Tokenizer
 from spec_core.toolkit import encode_after, encode_part
 from spec_serve.errors import ApiError
 from spec_serve.lengths import check_text
-from spec_serve.llama import CompletionAnswer, LlamaCompletion, complete
-from spec_serve.routes import api_router, generates
+from spec_serve.llama import CompletionAnswer, LlamaCompletion, answer_completion
+from spec_serve.routes import api_router, generation_responses
 from spec_serve.service import ServiceOf
 from spec_serve.strict_model import ANY, Body, ListOf
 
@@ -60,14 +60,14 @@ class Infill(LlamaCompletion):
     input_extra: ListOf[Extra] | None = None
 
 
-@router.post("/infill", response_model=CompletionAnswer, responses=generates())
+@router.post("/infill", response_model=CompletionAnswer, responses=generation_responses())
 @router.post("/v1/infill", include_in_schema=False)
 async def fill_in(body: Infill, service: ServiceOf) -> Response:
     """The text between a prefix and a suffix."""
     text = check_text(whole_text(body), service.terms)
     names = sum(len(file.filename) + LINE for file in body.input_extra or [])
     prompt = await service.threads.run(len(text) + names, prompt_of, body, service.tokenizer)
-    return await complete(service, body, [(body.prompt, prompt)], several=False)
+    return await answer_completion(service, body, [(body.prompt, prompt)], several=False)
 
 
 @attrs.frozen
@@ -90,11 +90,11 @@ class FillTokens:
             ids = [token for mark in marks if (token := control(mark, tokenizer)) is not None]
             if len(ids) == len(marks):
                 prefix, suffix, middle = ids
-                return cls(prefix, suffix, middle, first(REPOSITORY, tokenizer), first(FILE, tokenizer))
+                return cls(prefix, suffix, middle, first_id(REPOSITORY, tokenizer), first_id(FILE, tokenizer))
         return None
 
 
-def first(names: Iterable[str], tokenizer: Tokenizer) -> int | None:
+def first_id(names: Iterable[str], tokenizer: Tokenizer) -> int | None:
     return next((token for name in names if (token := control(name, tokenizer)) is not None), None)
 
 

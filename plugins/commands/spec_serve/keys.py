@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from spec_core import UsageError
-from spec_core.errors import why
+from spec_core.errors import error_message
 from spec_serve.settings import ServeSettings
 
 BYTES_MAX = 1 << 20
@@ -43,7 +43,9 @@ def _read(path: Path) -> tuple[bytes, ...]:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"--api-key-file {path} cannot be read: {why(error)}", hint="name a text file") from error
+        raise UsageError(
+            f"--api-key-file {path} cannot be read: {error_message(error)}", hint="name a text file"
+        ) from error
     if len(data) > BYTES_MAX:
         raise UsageError(f"--api-key-file {path} has more than {BYTES_MAX} bytes", hint="name a file of keys alone")
     if data.startswith(OTHER_MARKS) or b"\0" in data:

@@ -15,19 +15,19 @@ from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, token_logprobs
 from spec_serve.answer_size import answer_size
 from spec_serve.errors import ApiError, api_error_of
-from spec_serve.generation_params import TOKEN_ID, GenerationParams, ask, max_tokens
+from spec_serve.generation_params import TOKEN_ID, GenerationParams, generation_params, max_tokens
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
-from spec_serve.routes import api_router, generates
+from spec_serve.routes import api_router, generation_responses
 from spec_serve.schemas import Count, Generate, Number
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service, ServiceOf
 from spec_serve.shape import BODY_BYTES
 from spec_serve.stream import event
 from spec_serve.strict_model import ANY, Body, ListOf
-from spec_serve.threads import write
+from spec_serve.threads import write_in_thread
 
 router = api_router("llama-server")
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
@@ -99,12 +99,12 @@ class CompletionAnswer(BaseModel):
     completion_probabilities: list[dict[str, Any]] | None = None
 
 
-@router.post("/completion", response_model=CompletionAnswer | list[CompletionAnswer], responses=generates())
+@router.post("/completion", response_model=CompletionAnswer | list[CompletionAnswer], responses=generation_responses())
 @router.post("/completions", include_in_schema=False)
 async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response:
     """Continue a prompt, or several."""
     prompts, several = await service.prepare(_read_prompts, body, service.terms, size=BODY_BYTES.get())
-    return await complete(service, body, prompts, several)
+    return await answer_completion(service, body, prompts, several)
 
 
 def _read_prompts(body: LlamaCompletion, config: ServerConfig) -> tuple[list[tuple[OnePrompt, str | list[int]]], bool]:
@@ -117,7 +117,7 @@ def _read_prompts(body: LlamaCompletion, config: ServerConfig) -> tuple[list[tup
     return [(prompt, ids_of(prompt, config)) for prompt in given], several
 
 
-async def complete(
+async def answer_completion(
     service: Service, body: LlamaCompletion, prompts: list[tuple[OnePrompt, str | list[int]]], several: bool
 ) -> Response:
     """Submit prompts, each with what it is encoded as, and answer."""
@@ -281,7 +281,9 @@ class LlamaAnswer:
                 if not self.told.silent:
                     yield event(self._chunk(message))
             elif isinstance(message, Done):
-                yield await write(answer_size([self.job]), self._last_event, Finished(self.job, message.result))
+                yield await write_in_thread(
+                    answer_size([self.job]), self._last_event, Finished(self.job, message.result)
+                )
 
     def _last_event(self, finished: Finished) -> str:
         """All numbers, the prompt, and all log-probabilities again."""
@@ -387,5 +389,7 @@ def ask_of(body: LlamaCompletion, config: ServerConfig, texts: int) -> Generatio
         raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
     body.seed = None if body.seed == -1 else body.seed
     tokens = max_tokens(limit(body), config, config.context)
-    params = ask(body, config, tokens or 1, body.n_probs or None, bias(body.logit_bias, config.target.tokenizer))
+    params = generation_params(
+        body, config, tokens or 1, body.n_probs or None, bias(body.logit_bias, config.target.tokenizer)
+    )
     return params.limit_logprobs(texts, limit(body) is not None, "n_probs", config)

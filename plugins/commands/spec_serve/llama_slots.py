@@ -20,7 +20,7 @@ from spec_serve.routes import api_router, refusals
 from spec_serve.server_config import ServerConfig, name_of_model, without_folders
 from spec_serve.service import EngineOf, Json, TermsOf
 from spec_serve.stream import JsonPieces, encode_pieces
-from spec_serve.threads import write
+from spec_serve.threads import write_in_thread
 
 router = api_router("llama-server")
 OFF = {
@@ -65,7 +65,7 @@ class Props(BaseModel):
 async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
     """State of every slot. fail_on_no_slot: answer 503 if all of them are busy."""
     size = SLOT * len(engine.open) + sum(len(job.request.sampling.logit_bias) for job in list(engine.open))
-    slots_now, answer = await write(size, _describe_slots, engine, terms)
+    slots_now, answer = await write_in_thread(size, _describe_slots, engine, terms)
     if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
         raise ApiError(503, "no slot is free", code="unavailable")
     return answer

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from spec_core.errors import quote
+from spec_core.errors import quote_value
 from spec_serve import generation_params
 from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError
@@ -62,7 +62,7 @@ class Prompt(BaseModel):
 
 
 @router.post("/tokenize", response_model=TokenList, responses=refusals(*READS))
-async def tokenize(body: Tokenize, service: ServiceOf) -> Response:
+async def tokenize_text(body: Tokenize, service: ServiceOf) -> Response:
     """Token ids of a text."""
     return await service.threads.run(len(body.content), _tokenize, body, service.tokenizer)
 
@@ -92,7 +92,7 @@ def _piece(token: int, tokenizer: Any) -> str | list[int]:
 
 
 @router.post("/detokenize", response_model=Content, responses=refusals(*READS))
-async def detokenize(body: Detokenize, service: ServiceOf) -> Response:
+async def detokenize_ids(body: Detokenize, service: ServiceOf) -> Response:
     """Text of token ids."""
     return await service.threads.run(len(body.tokens), _detokenize, body.tokens, service.tokenizer)
 
@@ -100,7 +100,7 @@ async def detokenize(body: Detokenize, service: ServiceOf) -> Response:
 def _detokenize(tokens: list[int], tokenizer: Any) -> Response:
     size = tokenizer.vocab_size
     if wrong := [t for t in tokens if not 0 <= t < size]:
-        raise ApiError(400, f"token {quote(wrong[0])} is outside the vocabulary of {size}", "tokens")
+        raise ApiError(400, f"token {quote_value(wrong[0])} is outside the vocabulary of {size}", "tokens")
     return JsonPieces(encode_pieces({"content": str(tokenizer.decode(tokens))}))
 
 

@@ -87,7 +87,7 @@ def _level_of(message: str) -> int:
     return {"error": logging.ERROR, "warning": logging.WARNING}.get(word, logging.INFO)
 
 
-def begin(as_json: bool) -> None:
+def begin_logging(as_json: bool) -> None:
     """Log to standard error from now on; as JSON, all that the program writes there is an object a line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))

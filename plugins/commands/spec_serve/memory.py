@@ -111,7 +111,7 @@ def drafter_bytes(memory: Mapping[str, int], positions: int) -> int:
     return min(whole, positions * memory.get("kept_row", memory.get("row", 0)) + memory.get("windows", 0))
 
 
-def available() -> int | None:
+def available_bytes() -> int | None:
     """Bytes that this process may still use, None where the system does not say."""
     limits = []
     try:
@@ -124,9 +124,9 @@ def available() -> int | None:
     return min(limits, default=None)
 
 
-def check(plan: Plan, limit: int, device: str = "cpu") -> None:
+def check_memory(plan: Plan, limit: int, device: str = "cpu") -> None:
     """Raise UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
-    free = limit or (available() if device.startswith("cpu") else free_bytes(device))
+    free = limit or (available_bytes() if device.startswith("cpu") else free_bytes(device))
     if free is not None and plan.total > free:
         raise UsageError(
             f"the server would take {_mib(plan.total)}, and {_mib(free)} are "

@@ -22,7 +22,7 @@ from spec_serve.message_fields import Block, MessageChoice, Messages, MessageToo
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
-from spec_serve.routes import READS, TypedErrorAnswer, api_router, generates, refusals
+from spec_serve.routes import READS, TypedErrorAnswer, api_router, generation_responses, refusals
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
@@ -44,7 +44,7 @@ class MessageAnswer(BaseModel):
     usage: dict[str, int]
 
 
-@router.post("/v1/messages", response_model=MessageAnswer, responses=generates(TypedErrorAnswer))
+@router.post("/v1/messages", response_model=MessageAnswer, responses=generation_responses(TypedErrorAnswer))
 async def create_message(body: Messages, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of Anthropic's API."""
     if body.max_tokens is None:

@@ -23,11 +23,11 @@ from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, me
 from spec_serve.parts import AnswerPart, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
-from spec_serve.routes import READS, api_router, generates, refusals
+from spec_serve.routes import READS, api_router, generation_responses, refusals
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Json, Service, ServiceOf
 from spec_serve.stream import event
-from spec_serve.threads import write
+from spec_serve.threads import write_in_thread
 from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
@@ -76,7 +76,7 @@ class TextCompletion(Completed):
     choices: list[TextChoice]
 
 
-@router.post("/v1/completions", response_model=TextCompletion, responses=generates())
+@router.post("/v1/completions", response_model=TextCompletion, responses=generation_responses())
 async def create_completion(body: schemas.Completion, service: ServiceOf) -> Response:
     """Continue a text, token ids, or several of them."""
     prompts, ask, n = await service.prepare(_ask_completion, body, service.terms)
@@ -87,10 +87,10 @@ async def create_completion(body: schemas.Completion, service: ServiceOf) -> Res
 def _ask_completion(body: schemas.Completion, config: ServerConfig) -> tuple[list[Any], GenerationParams, int]:
     """The prompts, the parameters of their texts, and the number of texts of each. Raises ApiError."""
     prompts = _prompts(body.prompt)
-    n = generation_params.count(body, len(prompts), config.limits)
+    n = generation_params.count_choices(body, len(prompts), config.limits)
     tokens_max = generation_params.max_tokens(generation_params.length(body), config, generation_params.SHORT)
     bias = generation_params.bias_of(body.logit_bias)
-    ask = generation_params.ask(body, config, tokens_max, body.logprobs, bias)
+    ask = generation_params.generation_params(body, config, tokens_max, body.logprobs, bias)
     return (
         prompts,
         ask.limit_logprobs(n * len(prompts), generation_params.length(body) is not None, "logprobs", config),
@@ -98,7 +98,7 @@ def _ask_completion(body: schemas.Completion, config: ServerConfig) -> tuple[lis
     )
 
 
-@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=generates())
+@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=generation_responses())
 @router.post("/chat/completions", include_in_schema=False)
 async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Response:
     """Answer a conversation."""
@@ -288,7 +288,7 @@ class CompletionAnswer:
             yield event(self._chunk(job, {"role": "assistant", "content": None}))
         for job in self.jobs if self.echoes else ():
             size = len(self._echo_text(job)) + len(job.request.prompt) * token_size(job)
-            yield await write(size, self._echo_event, job)
+            yield await write_in_thread(size, self._echo_event, job)
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)

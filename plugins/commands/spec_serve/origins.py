@@ -62,18 +62,18 @@ def origins_of(settings: ServeSettings) -> Origins | None:
         return None
     address = _address(_name(settings.host))
     everyone = settings.host == "" or (address is not None and address.is_unspecified)
-    names = {"localhost", _name(settings.host), *map(_name, split(settings.allowed_host))}
-    return Origins(frozenset(names), everyone, split(settings.allowed_origin))
+    names = {"localhost", _name(settings.host), *map(_name, split_names(settings.allowed_host))}
+    return Origins(frozenset(names), everyone, split_names(settings.allowed_origin))
 
 
-def split(text: str | None) -> tuple[str, ...]:
+def split_names(text: str | None) -> tuple[str, ...]:
     """Names that are separated by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def check_origins(settings: ServeSettings) -> None:
     """Raise UsageError for an origin that no browser sends."""
-    for origin in split(settings.allowed_origin):
+    for origin in split_names(settings.allowed_origin):
         parts = urlsplit(origin)
         if origin != ANY and (not parts.scheme or not parts.netloc or parts.path or parts.query):
             raise UsageError(

@@ -91,7 +91,7 @@ def marks_of(names: Iterable[str], tokenizer: Tokenizer) -> dict[int, Mark]:
     return {ids[0]: Mark(name) for name, ids in encoded.items() if len(ids) == 1 and not tokenizer.token_bytes(ids[0])}
 
 
-def spell(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
+def spell_tokens(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
     """Tokens of a prompt as text and marks."""
     pieces: list[Piece] = []
     read: list[int] = []

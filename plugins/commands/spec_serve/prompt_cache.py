@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 
 from spec_core import Request, Run, TargetInfo, UsageError
-from spec_core.errors import quote, why
+from spec_core.errors import error_message, quote_value
 
 log = logging.getLogger("spec_serve")
 KIND = b"spec-prompt-cache"
@@ -67,9 +67,9 @@ def identity(run: Run) -> dict[str, Any]:
     return dict(zip(("name", "family", "layers", "width", "vocab", "vocabulary"), fields, strict=True))
 
 
-def save(path: Path, run: Run) -> int:
+def save_prefixes(path: Path, run: Run) -> int:
     """Write the file, readable for its owner only; returns the number of prefixes. Raises OSError."""
-    kept = newest(prefixes(run), BYTES_MAX - HEAD_BYTES)
+    kept = newest_prefixes(prefixes(run), BYTES_MAX - HEAD_BYTES)
     written = ",".join(text for text, _ in kept)
     body = f'{{"model":{json.dumps(identity(run))},"prefixes":[{written}]}}'.encode()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # only its owner can read such a file
@@ -83,7 +83,7 @@ def save(path: Path, run: Run) -> int:
     return len(kept)
 
 
-def newest(prefixes: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
+def newest_prefixes(prefixes: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
     """The most recently used prefixes that have room in a file of this size, each as JSON; the newest one last."""
     kept: list[tuple[str, Prefix]] = []
     for prefix in reversed(prefixes):
@@ -95,16 +95,16 @@ def newest(prefixes: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
     return kept[::-1]
 
 
-def write(path: Path, run: Run) -> None:
+def write_prefixes(path: Path, run: Run) -> None:
     """Save at the end of a server, which ends in order also where that fails. A file of another model stays."""
     try:
         with suppress(FileNotFoundError):
             check_model(_bytes_of(path), run)  # another server may have written it meanwhile
-        log.info("prompt cache: %d prefixes in %s", save(path, run), path)
+        log.info("prompt cache: %d prefixes in %s", save_prefixes(path, run), path)
     except OtherModel as error:
         log.error("prompt cache: %s is not replaced: %s; %s", path, error, HINT)
     except OSError as error:
-        log.error("prompt cache: %s cannot be written: %s", path, why(error))
+        log.error("prompt cache: %s cannot be written: %s", path, error_message(error))
 
 
 def check_folder(path: Path) -> None:
@@ -116,7 +116,7 @@ def check_folder(path: Path) -> None:
         )
 
 
-def read(path: Path, run: Run) -> list[Prefix] | None:
+def read_prefix_file(path: Path, run: Run) -> list[Prefix] | None:
     """The prefixes of a file; none where it does not exist yet or, with a warning, is damaged: it is replaced.
 
     None, with a warning, for the file of another model, which is not replaced. Raises UsageError for a file that
@@ -127,7 +127,7 @@ def read(path: Path, run: Run) -> list[Prefix] | None:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UsageError(f"--prompt-cache {path} cannot be read: {why(error)}", hint=HINT) from error
+        raise UsageError(f"--prompt-cache {path} cannot be read: {error_message(error)}", hint=HINT) from error
     if data and not data.startswith(KIND):
         raise UsageError(
             f"--prompt-cache {path}: the file does not begin with {KIND.decode()!r}: it is no prompt cache", hint=HINT
@@ -163,7 +163,7 @@ def check_model(data: bytes, run: Run) -> None:
     own = identity(run)
     if different := [name for name in own if not isinstance(model, dict) or model.get(name) != own[name]]:
         of = model.get("name") if isinstance(model, dict) else model
-        raise OtherModel(f"it is of the model {quote(of)}, with another {different[0]}")
+        raise OtherModel(f"it is of the model {quote_value(of)}, with another {different[0]}")
 
 
 def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
@@ -196,7 +196,7 @@ def _whole(numbers: list[Any], largest: int) -> bool:
     return all(type(number) is int and 0 <= number <= largest for number in numbers)
 
 
-def fitting(prefixes: list[Prefix], run: Run) -> list[Prefix]:
+def fitting_prefixes(prefixes: list[Prefix], run: Run) -> list[Prefix]:
     """The most recently used prefixes for which the run has room, the least recently used of them first."""
     info = run.target.info
     room = run.settings.cache_tokens + run.settings.max_sequences * _rows(info, info.context)
@@ -214,7 +214,7 @@ def _rows(info: TargetInfo, positions: int) -> int:
     return positions if size is None or not info.row_bytes else -(-size // info.row_bytes)
 
 
-def evaluate(run: Run, prefixes: Iterable[Prefix]) -> None:
+def evaluate_prefixes(run: Run, prefixes: Iterable[Prefix]) -> None:
     """Evaluate prefixes, so that requests can continue their rows. Stops at every checkpoint, so that it is kept."""
     for prefix in prefixes:
         for end in sorted({*prefix.checkpoints, len(prefix.tokens)} - {0}):

@@ -17,7 +17,7 @@ from spec_serve.calls import families
 from spec_serve.calls.families import CallForm
 from spec_serve.harmony import HarmonyReader
 from spec_serve.job import Job
-from spec_serve.parts import AnswerPart, Mark, Piece, Pieces, Places, marks_of, spell
+from spec_serve.parts import AnswerPart, Mark, Piece, Pieces, Places, marks_of, spell_tokens
 from spec_serve.schemas import ReasoningFormat, Tool
 from spec_serve.thinking import Thinking, ThoughtReader
 from spec_serve.tool_calls import Call, CallReader
@@ -76,7 +76,7 @@ class Reads:
             return Reader(pieces, channels=self._channels(prompt, tokenizer, calls))
         thoughts = None
         if (form := thinking_of(tokenizer)) is not None and self.format != "none":
-            tail = "".join(_as_text(p) for p in spell(prompt[-TAIL:], marks, tokenizer))
+            tail = "".join(_as_text(p) for p in spell_tokens(prompt[-TAIL:], marks, tokenizer))
             thoughts = ThoughtReader.after(tail, form)
         legacy = self.format == "deepseek-legacy"
         return Reader(pieces, tags, thoughts, legacy=legacy)
@@ -88,7 +88,7 @@ class Reads:
         reader = HarmonyReader(calls.tools, self.single, reported, written)
         starts = {token for token, mark in marks.items() if mark.name == harmony.START}
         at = next((i for i in range(len(prompt) - 1, -1, -1) if prompt[i] in starts), None)
-        for piece in spell(prompt[at + 1 :], marks, tokenizer) if at is not None else ():
+        for piece in spell_tokens(prompt[at + 1 :], marks, tokenizer) if at is not None else ():
             reader.put("" if piece == "assistant" else piece)
         return reader
 

@@ -20,7 +20,7 @@ from spec_serve.strict_model import REFUSED
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 
 
-async def refuse(request: Request, error: Any) -> Response:
+async def refusal_answer(request: Request, error: Any) -> Response:
     """The answer to an error, in the form of the API whose path was asked for."""
     return answer(api_error_of(error), request.scope["path"])
 
@@ -29,9 +29,9 @@ async def refuse_body(request: Request, error: Any) -> Response:
     return answer(_invalid(error.errors()), request.scope["path"])
 
 
-async def refuse_unfit(request: Request, error: Unfit) -> Response:
+async def refuse_unfit(request: Request, unfit: Unfit) -> Response:
     """The answer to a large body that was read in a thread."""
-    return answer(_invalid([{**one, "loc": ("body", *one["loc"])} for one in error.errors]), request.scope["path"])
+    return answer(_invalid([{**one, "loc": ("body", *one["loc"])} for one in unfit.errors]), request.scope["path"])
 
 
 async def refuse_converted_body(request: Request, error: Any) -> Response:
@@ -46,8 +46,8 @@ async def refuse_request(request: Request, error: Any) -> Response:
 
 
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    ApiError: refuse,
-    SpecError: refuse,
+    ApiError: refusal_answer,
+    SpecError: refusal_answer,
     RequestValidationError: refuse_body,
     ValidationError: refuse_converted_body,
     Unfit: refuse_unfit,

@@ -21,11 +21,11 @@ from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.response_items import Offered, as_chat, offered_tools, report_tools
-from spec_serve.routes import api_router, generates
+from spec_serve.routes import api_router, generation_responses
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import ServiceOf
 from spec_serve.stream import as_json
-from spec_serve.threads import write
+from spec_serve.threads import write_in_thread
 from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
@@ -54,7 +54,7 @@ class ResponseAnswer(report.Extras):
     usage: ResponseUsage
 
 
-@router.post("/v1/responses", response_model=ResponseAnswer, responses=generates())
+@router.post("/v1/responses", response_model=ResponseAnswer, responses=generation_responses())
 @router.post("/responses", include_in_schema=False)
 async def create_response(body: response_fields.Responses, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
@@ -127,7 +127,7 @@ class ResponseReply:
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events with the names of the API."""
         for kind in ("response.created", "response.in_progress"):
-            yield await write(self._size, self._state_event, kind)
+            yield await write_in_thread(self._size, self._state_event, kind)
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
                 error = api_error_of(message.error).body["error"]
@@ -136,13 +136,13 @@ class ResponseReply:
                 )
             elif isinstance(message, Prompted):
                 more = report.progress_of(message, bool(self.body.timings_per_token))
-                yield await write(self._size, self._state_event, "response.in_progress", more)
+                yield await write_in_thread(self._size, self._state_event, "response.in_progress", more)
             elif isinstance(message, Progress):
                 self.written += len(message.events)
                 for line in await self._progress_events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
-                for line in await write(self._size, self._last_events, Finished(self.job, message.result)):
+                for line in await write_in_thread(self._size, self._last_events, Finished(self.job, message.result)):
                     yield line
 
     @property
@@ -153,7 +153,7 @@ class ResponseReply:
     async def _progress_events(self, parts: list[AnswerPart | Call]) -> list[str]:
         """Events of a step; the end of an item has all log-probabilities so far."""
         ends = self._open and any(isinstance(part, Call) or KINDS[part.kind].item != self._kind for part in parts)
-        return await write(self._size if ends else 0, self._events, parts)
+        return await write_in_thread(self._size if ends else 0, self._events, parts)
 
     @property
     def _kind(self) -> str:

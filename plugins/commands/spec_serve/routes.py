@@ -62,7 +62,7 @@ def refusals(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int |
     return {status: {"model": model, "description": STATUSES[status]} for status in statuses}
 
 
-def generates(model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
+def generation_responses(model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that generates: whole or as events, or a refusal."""
     return {200: {"content": {"text/event-stream": {"itemSchema": EVENT}}}, **refusals(*GENERATES, model=model)}
 

@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 
 from spec_core import UsageError
-from spec_core.errors import why
+from spec_core.errors import error_message
 from spec_serve.acceptor import Acceptor
 from spec_serve.connections import Connections, connections_max, counts_addresses
 from spec_serve.engine import Engine
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
             log.info("stopped")
 
 
-def listening(settings: ServeSettings) -> socket.socket:
+def listening_socket(settings: ServeSettings) -> socket.socket:
     """A socket bound to the address. Raises UsageError where it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -128,7 +128,7 @@ def warn_of_everyone(listener: socket.socket, settings: ServeSettings) -> None:
 
 def _listen_error(settings: ServeSettings, error: Exception) -> UsageError:
     return UsageError(
-        f"cannot listen at {settings.host}:{settings.port}: {why(error)}",
+        f"cannot listen at {settings.host}:{settings.port}: {error_message(error)}",
         hint="another program may have the port: give another one with --port, or 0 for a free one",
     )
 
@@ -153,6 +153,6 @@ def _uvicorn_config(app: Any, settings: ServeSettings, connections: Connections)
     )
 
 
-def serve(app: Any, engine: Engine, settings: ServeSettings, listener: socket.socket) -> None:
+def serve_app(app: Any, engine: Engine, settings: ServeSettings, listener: socket.socket) -> None:
     """Serve until a signal comes."""
     Server(app, engine, settings).run(sockets=[listener])

@@ -20,7 +20,7 @@ from spec_serve.pictures import PictureMemory
 from spec_serve.server_config import ServerConfig
 from spec_serve.shape import BODY_BYTES, SHORT_BODY
 from spec_serve.stream import EventStream, JsonPieces, as_json, encode_pieces
-from spec_serve.threads import Threads, write
+from spec_serve.threads import Threads, write_in_thread
 
 Result = TypeVar("Result")
 
@@ -103,7 +103,7 @@ class Service:
             return EventStream(answer.chunks(), leave)
         try:
             await answer.wait()
-            return await write(answer_size(jobs), respond_whole, answer)
+            return await write_in_thread(answer_size(jobs), respond_whole, answer)
         finally:
             leave()
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from spec_core.errors import nearest
+from spec_core.errors import nearest_names
 from spec_serve.shape import ENTRIES_MAX
 
 log = logging.getLogger("spec_serve")
@@ -56,14 +56,14 @@ class Body(BaseModel):
         known = _known_names(cls)
         if fields.keys() <= known:
             return fields
-        fields = nest(fields) if "speculative" in cls.model_fields else dict(fields)
+        fields = nest_names(fields) if "speculative" in cls.model_fields else dict(fields)
         for name in list(fields):
             if name in cls.neutral:
                 if not _asks_nothing(fields.pop(name), cls.neutral[name]):
                     _refuse(name, f"{name} is not supported; leave it out", "not_supported")
             elif name not in known:
                 inside = f" in {cls.where}" if cls.where else ""
-                problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
+                problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest_names(name, known)}"
                 _refuse(name, problem, "unknown_field")
                 del fields[name]
         return fields
@@ -123,7 +123,7 @@ def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
     return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
 
 
-def nest(given: Mapping[str, Any]) -> dict[str, Any]:
+def nest_names(given: Mapping[str, Any]) -> dict[str, Any]:
     """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
     flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
     if not flat:

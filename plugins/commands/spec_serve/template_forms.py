@@ -220,7 +220,7 @@ def _convert(message: dict[str, Any], forms: TemplateForms, form: CallForm) -> d
 
 def _with_text(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    return {**call, "function": {**function, "arguments": dump(function["arguments"])}}
+    return {**call, "function": {**function, "arguments": dump_json(function["arguments"])}}
 
 
 def write_calls(functions: Sequence[Mapping[str, Any]], form: CallForm) -> str:
@@ -228,17 +228,17 @@ def write_calls(functions: Sequence[Mapping[str, Any]], form: CallForm) -> str:
     written = writing.WRITINGS.get(form, writing.TAGGED)
     if written.arguments is not None:
         written = writing.TAGGED
-    calls = [f"{written.begin.replace('{}', f['name'])}{dump(f['arguments'])}{written.end}" for f in functions]
+    calls = [f"{written.begin.replace('{}', f['name'])}{dump_json(f['arguments'])}{written.end}" for f in functions]
     return f"{written.before}{written.between.join(calls)}{written.after}"
 
 
-def dump(value: Any) -> str:
+def dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _add_to_system(messages: Messages, tools: Sequence[Mapping[str, Any]]) -> Messages:
     """Tools as a key of the system message, as JSON (Phi 4 mini)."""
-    listed = dump([tool["function"] for tool in tools])
+    listed = dump_json([tool["function"] for tool in tools])
     if messages[0]["role"] == "system":
         return [{**messages[0], "tools": listed}, *messages[1:]]
     return [{"role": "system", "content": "", "tools": listed}, *messages]
@@ -246,7 +246,7 @@ def _add_to_system(messages: Messages, tools: Sequence[Mapping[str, Any]]) -> Me
 
 def _add_text(messages: Messages, tools: Sequence[Mapping[str, Any]], role: str) -> Messages:
     """Tools in our own words, before the text of the system or of the first user."""
-    text = WRITTEN.format("\n".join(dump(tool) for tool in tools))
+    text = WRITTEN.format("\n".join(dump_json(tool) for tool in tools))
     at = next((i for i, message in enumerate(messages) if message["role"] == role), None)
     if role == "system" and at != 0:
         return [{"role": "system", "content": text}, *messages]

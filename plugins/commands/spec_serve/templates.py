@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spec_core import UsageError
-from spec_core.errors import why
+from spec_core.errors import error_message
 from spec_serve.settings import ServeSettings
 
 _MESSAGES = "{%- for m in messages -%}"
@@ -49,7 +49,7 @@ def _read(path: Path) -> str:
             data = file.read(BYTES_MAX + 1)
         text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = why(error) if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error_message(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"--chat-template-file {path} cannot be read: {reason}", hint="name a Jinja file") from error
     if len(data) > BYTES_MAX:
         raise UsageError(f"--chat-template-file {path} is longer than {BYTES_MAX} bytes", hint="name a Jinja file")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
-from spec_kernels.machine import trim
+from spec_kernels.machine import trim_memory
 
 from spec_serve.errors import ApiError
 
@@ -35,13 +35,13 @@ def _run_and_trim(work: Callable[..., Result], *arguments: Any) -> Result:
     try:
         return work(*arguments)
     finally:
-        trim()
+        trim_memory()
 
 
 _WRITING: RunVar[CapacityLimiter] = RunVar("writing")
 
 
-async def write(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+async def write_in_thread(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
     """Write a part of an answer of this size, in a thread if it is not short. Is never refused: the text is there."""
     if size <= SHORT:
         return work(*arguments)

@@ -35,10 +35,14 @@ def _chat(token: int, logprob: Logprob, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _entry(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"token": text(token, tokenizer), "logprob": finite(logprob), "bytes": list(tokenizer.token_bytes(token))}
+    return {
+        "token": text(token, tokenizer),
+        "logprob": finite_logprob(logprob),
+        "bytes": list(tokenizer.token_bytes(token)),
+    }
 
 
-def finite(logprob: float) -> float:
+def finite_logprob(logprob: float) -> float:
     """JSON has neither infinity nor NaN; OpenAI's API says -9999 for it."""
     return logprob if logprob > -9999.0 else -9999.0
 
@@ -52,7 +56,7 @@ def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokeni
     tops = [name_logprobs(token, p, tokenizer) for token, p, _ in rows]
     return {
         "tokens": [name for name, _ in tops],
-        "token_logprobs": [finite(p.value) for _, p, _ in rows],
+        "token_logprobs": [finite_logprob(p.value) for _, p, _ in rows],
         "top_logprobs": [top for _, top in tops],
         "text_offset": [offset for *_, offset in rows],
     }
@@ -64,7 +68,7 @@ def echo_logprobs(echo: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
     tops = [name_logprobs(token, p, tokenizer) for token, p in zip(echo.ids[1:], echo.scores, strict=True)]
     return {
         "tokens": [*(_name(token, tokenizer) for token in echo.ids[:1]), *(name for name, _ in tops)],
-        "token_logprobs": [*(None for _ in echo.ids[:1]), *(finite(p.value) for p in echo.scores)],
+        "token_logprobs": [*(None for _ in echo.ids[:1]), *(finite_logprob(p.value) for p in echo.scores)],
         "top_logprobs": [*(None for _ in echo.ids[:1]), *(top for _, top in tops)],
         "text_offset": [places.before(token) for token in echo.ids],
     }
@@ -81,7 +85,9 @@ def name_logprobs(token: int, logprob: Logprob, tokenizer: Tokenizer) -> tuple[s
     for t in sorted(values, key=lambda t: -values[t]):
         name = _name(t, tokenizer)
         names[name if name not in names else f"token_id:{t}"] = t
-    return next(n for n, t in names.items() if t == token), {name: finite(values[t]) for name, t in names.items()}
+    return next(n for n, t in names.items() if t == token), {
+        name: finite_logprob(values[t]) for name, t in names.items()
+    }
 
 
 def _name(token: int, tokenizer: Tokenizer) -> str:

@@ -24,7 +24,7 @@ class Tracing:
     def __init__(self, model: str, provider: Any = None) -> None:
         """provider: of spans; None is one that exports as ``OTEL_EXPORTER_OTLP_ENDPOINT`` says. Raises UsageError."""
         self.model = model
-        self.tracer = (provider or exporting()).get_tracer("spec_serve")
+        self.tracer = (provider or exporting_provider()).get_tracer("spec_serve")
 
     def __call__(self, job: Job, result: Result) -> None:
         """Export the span of a finished text."""
@@ -91,7 +91,7 @@ def operation_of(route: str) -> str:
     return "chat" if route.endswith(CHATS) else "text_completion"
 
 
-def exporting() -> Any:
+def exporting_provider() -> Any:
     """A provider of spans that sends them to the collector of the environment."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

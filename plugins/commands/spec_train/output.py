@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 DISK_FULL = "the disk is full, or the file is longer than the limit of this process"
 FREE_SPACE, OTHER_PATH = "free some disk space, or pass another --out", "pass another --out"
@@ -29,7 +29,7 @@ def lock(out: Path) -> Iterator[None]:
         out.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("a")
     except OSError as error:
-        raise unwritable(out, error, OTHER_PATH) from error
+        raise write_error(out, error, OTHER_PATH) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,20 +44,20 @@ def lock(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def atomic(out: Path) -> Iterator[Path]:
+def atomic_path(out: Path) -> Iterator[Path]:
     """A temporary path to write to. It is renamed to ``out`` at the end, or removed after an error.
 
     Raises UsageError if the disk is full or cannot be written to.
     """
     part = out.with_name(out.name + ".part")
-    remove(part)
+    remove_path(part)
     try:
         yield part
         part.replace(out)
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise write_error(out, error) from error
     finally:
-        remove(part)
+        remove_path(part)
 
 
 def save_tensors(path: Path, state: dict[str, Any]) -> None:
@@ -67,13 +67,13 @@ def save_tensors(path: Path, state: dict[str, Any]) -> None:
         torch.save(state, part)
         part.replace(path)
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
-        reason = why(error) if isinstance(error, OSError) else DISK_FULL
+        reason = error_message(error) if isinstance(error, OSError) else DISK_FULL
         raise UsageError(f"{path} cannot be written: {reason}", hint=FREE_SPACE) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or a directory, if there is one."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
@@ -81,11 +81,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def beside(out: Path, what: str) -> Path:
+def intermediate_path(out: Path, what: str) -> Path:
     """The path of an intermediate file: ``head.gguf.checkpoint``."""
     return out.with_name(f"{out.name}.{what}")
 
 
-def unwritable(out: Path, error: Exception, hint: str = FREE_SPACE) -> UsageError:
-    reason = DISK_FULL if "requested and" in str(error) else why(error)  # numpy reports how many items it wrote
+def write_error(out: Path, error: Exception, hint: str = FREE_SPACE) -> UsageError:
+    reason = (
+        DISK_FULL if "requested and" in str(error) else error_message(error)
+    )  # numpy reports how many items it wrote
     return UsageError(f"{out} cannot be written: {reason}", hint=hint)

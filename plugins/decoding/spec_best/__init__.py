@@ -22,7 +22,7 @@ Misfit = Callable[[Any], str | None]
 """Receives a method as users name it; returns why the target does not run it, None if it does."""
 
 
-def choose(target: Target, misfit: Misfit) -> MethodChoice:
+def choose_methods(target: Target, misfit: Misfit) -> MethodChoice:
     """Lookup, and the drafter that is expected to be the fastest, if it is faster than lookup."""
     fitting, refused = _fitting_drafters(target, misfit)
     if not fitting:

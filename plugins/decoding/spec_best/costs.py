@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 
-from spec_costs.file import Costs, as_json, read
+from spec_costs.file import Costs, as_json, read_costs
 from spec_costs.gains import measure_costs
 
 from spec_best.drafters import Drafter
@@ -41,7 +41,7 @@ def costs_of(info: TargetInfo, drafters: Iterable[Drafter]) -> tuple[Costs, str]
         raise NotMeasured(f"{size / 2**20:,.0f} MiB would be read twice")
     path = _cache_folder() / f"{_key(info, files, drafters)}.json"
     try:
-        return read(path), "measured before"
+        return read_costs(path), "measured before"
     except SpecError:
         pass
     began = perf_counter()

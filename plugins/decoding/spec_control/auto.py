@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from attrs.setters import NO_OP
 from attrs.validators import ge, gt
-from spec_costs.file import read as read_costs
+from spec_costs.file import read_costs as read_costs
 
 from spec_control.acceptance import TextStats
 from spec_control.account import Account

@@ -42,13 +42,13 @@ class Piece:
 
 def lark_of(text: str) -> str:
     """The grammar in Lark's notation. Raises UsageError for text that is no GBNF, or cannot be converted."""
-    rules = split(pieces(text))
+    rules = split_rules(pieces(text))
     if "root" not in rules:
         raise UsageError("the grammar has no rule 'root'", hint='begin with root ::= "..."')
     for body in rules.values():
         for piece in body:
             if piece.kind == "name" and piece.text not in rules:
-                raise wrong(piece, f"there is no rule {piece.text!r}")
+                raise piece_error(piece, f"there is no rule {piece.text!r}")
     named = names(rules)
     lines = [f"{named[name]}: {' '.join(part_in_lark(piece, named) for piece in body)}" for name, body in rules.items()]
     return "\n".join([f"start: {named['root']}", *lines])
@@ -59,7 +59,7 @@ def pieces(text: str) -> list[Piece]:
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
-            raise wrong(Piece("", text[at : at + 20].split("\n")[0], line), "this cannot be read")
+            raise piece_error(Piece("", text[at : at + 20].split("\n")[0], line), "this cannot be read")
         kind = match.lastgroup or ""
         if kind != "space":
             parts.append(Piece(kind, match[0], line))
@@ -68,7 +68,7 @@ def pieces(text: str) -> list[Piece]:
     return parts
 
 
-def split(given: list[Piece]) -> dict[str, list[Piece]]:
+def split_rules(given: list[Piece]) -> dict[str, list[Piece]]:
     """{rule: its alternatives}. A rule ends before the next ``name ::=``; line ends mean nothing else."""
     rest = [piece for piece in given if piece.kind != "line"]
     rules: dict[str, list[Piece]] = {}
@@ -76,14 +76,14 @@ def split(given: list[Piece]) -> dict[str, list[Piece]]:
     for i, piece in enumerate(rest):
         if i + 1 < len(rest) and piece.kind == "name" and rest[i + 1].kind == "define":
             if piece.text in rules:
-                raise wrong(piece, f"the rule {piece.text!r} is defined twice")
+                raise piece_error(piece, f"the rule {piece.text!r} is defined twice")
             body = rules[piece.text] = []
         elif piece.kind != "define":
             if body is None:
-                raise wrong(piece, "a rule was expected")
+                raise piece_error(piece, "a rule was expected")
             body.append(piece)
         elif rest[i - 1].kind != "name" or i == 0:
-            raise wrong(piece, "a rule's name was expected before it")
+            raise piece_error(piece, "a rule's name was expected before it")
     return rules
 
 
@@ -113,15 +113,15 @@ def part_in_lark(piece: Piece, named: dict[str, str]) -> str:
     if piece.kind == "set":
         return character_set(piece)
     if piece.kind == "repeat":
-        return repeat(piece)
+        return repeat_piece(piece)
     if piece.kind == "mark":
         return ANY if piece.text == "." else piece.text
-    raise wrong(piece, "model tokens in a grammar are not supported")
+    raise piece_error(piece, "model tokens in a grammar are not supported")
 
 
-def repeat(piece: Piece) -> str:
+def repeat_piece(piece: Piece) -> str:
     if any(int(n) > REPEAT_MAX for n in re.findall(r"\d+", piece.text)):
-        raise wrong(piece, f"a repetition of more than {REPEAT_MAX}")
+        raise piece_error(piece, f"a repetition of more than {REPEAT_MAX}")
     return piece.text.replace(" ", "")
 
 
@@ -140,7 +140,7 @@ def characters(piece: Piece, text: str) -> list[str]:
         elif code in PLAIN:
             chars.append(PLAIN[code])
         else:
-            raise wrong(piece, f"the escape \\{code} is not known")
+            raise piece_error(piece, f"the escape \\{code} is not known")
         at = match.end()
     return chars
 
@@ -151,7 +151,7 @@ def character_set(piece: Piece) -> str:
     negated, inner = inner.startswith("^"), inner.removeprefix("^")
     members = characters(piece, inner)
     if not members:
-        raise wrong(piece, "a set of characters is empty")
+        raise piece_error(piece, "a set of characters is empty")
     parts, i = [], 0
     while i < len(members):
         if i + 2 < len(members) and members[i + 1] == "-":
@@ -167,7 +167,7 @@ def number(c: str) -> str:
     return f"\\x{{{ord(c):X}}}"
 
 
-def wrong(piece: Piece, problem: str) -> UsageError:
+def piece_error(piece: Piece, problem: str) -> UsageError:
     return UsageError(
         f"line {piece.line} of the grammar, at {piece.text[:40]!r}: {problem}",
         hint="correct the grammar, or write it in Lark's notation; docs/structured-output.md says what is supported",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_core import UsageError
-from spec_core.errors import quote
+from spec_core.errors import quote_value
 from spec_grammar.references import lark_depth, schema_depth
 
 BYTES_MAX = 256 * 1024
@@ -48,7 +48,7 @@ def check_numbers(what: str, schema: Any) -> None:
         wrong = next((v for v in level if isinstance(v, int) and not -INTEGER_MAX - 1 <= v <= INTEGER_MAX), None)
         if wrong is not None:
             raise UsageError(
-                f"{what} has {quote(wrong)}, beyond 64 bits", hint="give a smaller number, or one with a point"
+                f"{what} has {quote_value(wrong)}, beyond 64 bits", hint="give a smaller number, or one with a point"
             )
         level = [inner for outer in level for inner in _inner_without_notes(outer)]
 

@@ -10,7 +10,7 @@ from math import inf, nextafter
 from typing import Any
 
 from spec_core import UsageError
-from spec_core.errors import quote
+from spec_core.errors import quote_value
 
 EXACT_MAX = 1 << 53
 """Whole numbers up to here are exact as doubles."""
@@ -48,7 +48,7 @@ def narrow_bounds(schema: dict[str, Any]) -> dict[str, Any]:
 def _too_large(numbers: Mapping[str, Any]) -> UsageError:
     name, number = max(numbers.items(), key=lambda item: abs(item[1]))
     return UsageError(
-        f"the JSON schema has {name} {quote(number)}, which cannot be enforced exactly: "
+        f"the JSON schema has {name} {quote_value(number)}, which cannot be enforced exactly: "
         "no number between the bounds is a double below 2^63",
         hint="move the bounds apart, or use numbers below 2^53",
     )
@@ -86,7 +86,7 @@ def check_constants(schema: dict[str, Any]) -> dict[str, Any]:
         for value in values if key in schema and isinstance(values, list) else ():
             if (wrong := _inexact(value)) is not None:
                 raise UsageError(
-                    f"the JSON schema has {key} {quote(wrong)}, which cannot be written exactly: "
+                    f"the JSON schema has {key} {quote_value(wrong)}, which cannot be written exactly: "
                     "it is no double below 2^63",
                     hint="write the number as a text, or leave it to a bound",
                 )

@@ -53,7 +53,7 @@ class GdnRollback:
             return Compat(refusals=[Refusal(reason, hint="choose another owner with --rollback, or none")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)
-        self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
+        self.chosen = self.strategy if self.strategy != "auto" else choose_strategy(need, free)
         return Compat(
             owns={"recurrent"},
             needs=Needs(trace=TRACES[self.chosen], depth=self.n if self.chosen == "snapshot" else None),
@@ -96,7 +96,7 @@ def memory(sizes: RecurrentSizes, n: int) -> dict[str, int]:
     return {"snapshot": layers * n * state, "replay": layers * n * record + state, "checkpoint": state}
 
 
-def choose(need: Mapping[str, int], free: int) -> str:
+def choose_strategy(need: Mapping[str, int], free: int) -> str:
     """Choose a strategy: replay is as fast as snapshots, in a few per cent of their memory (docs/benchmarks.md)."""
     return "replay" if need["replay"] <= SHARE * free else "checkpoint"
 

@@ -13,7 +13,7 @@ from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules import traversal
 from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, excess, normalise
-from spec_rules.judging import DRAWN, judge
+from spec_rules.judging import DRAWN, judge_drafts
 from spec_rules.traversal import chance
 
 
@@ -27,7 +27,7 @@ class Block:
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        judge(step, decisions)
+        judge_drafts(step, decisions)
 
 
 def decisions(case: Case) -> Decision:
@@ -37,15 +37,15 @@ def decisions(case: Case) -> Decision:
     r = ratios(case)
     length = len(case.draft)
     draw = lambda: Draw(tuple(range(length)), case.p(length))
-    return Trial(r[length], torch.ones_like(r[0]), draw, lambda: shorter(case, r, length - 1))
+    return Trial(r[length], torch.ones_like(r[0]), draw, lambda: shorter_prefixes(case, r, length - 1))
 
 
-def shorter(case: Case, r: list[Tensor], i: int) -> Decision:
+def shorter_prefixes(case: Case, r: list[Tensor], i: int) -> Decision:
     """The decisions about the prefixes of at most ``i`` drafts; the empty one has probability 1."""
     p = case.p(i)
     left = excess(r[i] * p, case.q(i))
     draw = lambda: Draw(tuple(range(i)), normalise(left, otherwise=p))
-    rejected = (lambda: shorter(case, r, i - 1)) if i else None
+    rejected = (lambda: shorter_prefixes(case, r, i - 1)) if i else None
     return Trial(chance(left.sum(), r[i]), torch.ones_like(r[i]), draw, rejected)
 
 

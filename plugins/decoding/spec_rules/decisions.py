@@ -54,7 +54,7 @@ Walk = Callable[[list[float]], Verdict | None]
 """Numbers on the host -> verdict; None if they come from a row of the target without a finite logit."""
 
 
-def follow(decision: Decision, uniforms: np.ndarray) -> Verdict:
+def follow_decision(decision: Decision, uniforms: np.ndarray) -> Verdict:
     """The verdict of decisions on the host, each of them built when it is reached. uniforms: one for each, float64."""
     for u in uniforms.tolist():
         if isinstance(decision, Trial):
@@ -67,7 +67,7 @@ def follow(decision: Decision, uniforms: np.ndarray) -> Verdict:
     raise AssertionError("a path has fewer decisions than there are uniforms")
 
 
-def compute(root: Decision, uniforms: np.ndarray) -> tuple[Tensor, Walk]:
+def compute_decisions(root: Decision, uniforms: np.ndarray) -> tuple[Tensor, Walk]:
     """([2 N] float64, two numbers of every decision on its device; the walk that reads them on the host)."""
     decisions, depths = [root], [0]
     nexts: list[dict[int, int]] = []

@@ -12,7 +12,7 @@ import torch
 from spec_core import AcceptStep, Sequence, Verdict
 from spec_core.errors import TargetError
 from spec_core.toolkit import finite_choice
-from spec_rules.decisions import Decision, Walk, compute, follow
+from spec_rules.decisions import Decision, Walk, compute_decisions, follow_decision
 from spec_rules.distributions import Case, cases_on_host, device_cases
 
 Verify = Callable[[Case, np.ndarray], Verdict]
@@ -21,7 +21,7 @@ DRAWN = frozenset({"sampled", "deterministic", "mixed"})
 """Kinds of proposal that a rule with ratios p / q can judge: q of every token is known, or is a point mass."""
 
 
-def judge(step: AcceptStep, decisions: Callable[[Case], Decision]) -> None:
+def judge_drafts(step: AcceptStep, decisions: Callable[[Case], Decision]) -> None:
     """Decide the sequences that sample and have a draft. decisions: builds a rule's tree.
 
     Rows on the host are read when the walk reaches them. Rows on a device are judged there, and the
@@ -31,7 +31,7 @@ def judge(step: AcceptStep, decisions: Callable[[Case], Decision]) -> None:
     if seqs and not step.logits(seqs[0]).is_cpu:
         judge_on_device(step, seqs, decisions)
     else:
-        judge_on_host(step, seqs, lambda case, uniforms: follow(decisions(case), uniforms))
+        judge_on_host(step, seqs, lambda case, uniforms: follow_decision(decisions(case), uniforms))
 
 
 def sampling_with_draft(step: AcceptStep) -> list[Sequence]:
@@ -45,22 +45,22 @@ def sampling_with_draft(step: AcceptStep) -> list[Sequence]:
 def judge_on_host(step: AcceptStep, seqs: Iterable[Sequence], verify: Verify) -> None:
     """Decide sequences from rows that are copied to the host."""
     for seq, case in cases_on_host(step, list(seqs)).items():
-        decide(step, seq, partial(verify, case, coins(step, seq)))
+        decide_sequence(step, seq, partial(verify, case, coins(step, seq)))
 
 
 def judge_on_device(step: AcceptStep, seqs: list[Sequence], decisions: Callable[[Case], Decision]) -> None:
     """Decide sequences from numbers that are computed on the device of the logits."""
     walks, vectors = [], []
     for seq, (case, largest) in zip(seqs, device_cases(step, seqs), strict=True):
-        numbers, walk = compute(decisions(case), coins(step, seq))
+        numbers, walk = compute_decisions(decisions(case), coins(step, seq))
         walks.append(walk)
         vectors += [largest, numbers]
-    parts = iter(split(torch.cat(vectors).tolist(), [len(vector) for vector in vectors]))
+    parts = iter(split_parts(torch.cat(vectors).tolist(), [len(vector) for vector in vectors]))
     for seq, walk in zip(seqs, walks, strict=True):
-        decide(step, seq, partial(read_verdict, walk, largest=next(parts), numbers=next(parts)))
+        decide_sequence(step, seq, partial(read_verdict, walk, largest=next(parts), numbers=next(parts)))
 
 
-def decide(step: AcceptStep, seq: Sequence, verdict: Callable[[], Verdict]) -> None:
+def decide_sequence(step: AcceptStep, seq: Sequence, verdict: Callable[[], Verdict]) -> None:
     """Decide a sequence, or end it if the target's rows have no distribution."""
     try:
         step.decide(seq, verdict())
@@ -73,7 +73,7 @@ def coins(step: AcceptStep, seq: Sequence) -> np.ndarray:
     return step.coins(seq, 2 * (step.part(seq).drafted + 1))
 
 
-def split(numbers: list[float], counts: Iterable[int]) -> list[list[float]]:
+def split_parts(numbers: list[float], counts: Iterable[int]) -> list[list[float]]:
     """Consecutive parts of these lengths."""
     ends = list(accumulate(counts))
     return [numbers[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]

@@ -15,7 +15,7 @@ from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules import rejection
 from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, excess, normalise, residual
-from spec_rules.judging import DRAWN, judge
+from spec_rules.judging import DRAWN, judge_drafts
 
 BISECTIONS = 30
 DIFFERENT_ROWS = (
@@ -35,7 +35,7 @@ class KSeq:
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        judge(step, decisions)
+        judge_drafts(step, decisions)
 
 
 def decisions(case: Case, node: int = -1) -> Decision:

@@ -11,7 +11,7 @@ import attrs
 from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw
 from spec_rules.distributions import Case
-from spec_rules.judging import judge
+from spec_rules.judging import judge_drafts
 
 
 @attrs.define(eq=False)
@@ -24,7 +24,7 @@ class PointMass:
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        judge(step, decisions)
+        judge_drafts(step, decisions)
 
 
 def decisions(case: Case, node: int = -1) -> Decision:

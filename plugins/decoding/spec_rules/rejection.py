@@ -16,7 +16,7 @@ from torch import Tensor
 from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, residual
-from spec_rules.judging import DRAWN, judge
+from spec_rules.judging import DRAWN, judge_drafts
 
 Below = Callable[[Case, int], Decision]
 
@@ -32,7 +32,7 @@ class Rejection:
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        judge(step, decisions)
+        judge_drafts(step, decisions)
 
 
 def decisions(case: Case, node: int = -1) -> Decision:

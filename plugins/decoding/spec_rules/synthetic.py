@@ -78,7 +78,7 @@ class Synthetic:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             if draft is not None:
-                path = longest(draft)
+                path = longest_path(draft)
                 path = path[: self.due_count(seq, len(path)) if self.all_steps else kept_count(rates, self.coin(seq))]
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
 
@@ -113,7 +113,7 @@ def kept_count(rates: tuple[float, ...], u: float) -> int:
     return sum(u < rate for rate in rates)
 
 
-def longest(draft: Draft) -> tuple[int, ...]:
+def longest_path(draft: Draft) -> tuple[int, ...]:
     """The path to the deepest draft, the first of equally deep ones."""
     depths = draft.depths
     return draft.ancestry(depths.index(draft.depth))

@@ -13,7 +13,7 @@ from torch import Tensor
 from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw, Next, Trial
 from spec_rules.distributions import Case, excess, normalise
-from spec_rules.judging import DRAWN, judge
+from spec_rules.judging import DRAWN, judge_drafts
 
 
 @attrs.define(eq=False)
@@ -26,15 +26,15 @@ class Traversal:
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        judge(step, decisions)
+        judge_drafts(step, decisions)
 
 
 def decisions(case: Case) -> Decision:
     """Test the paths to all nodes, each after those through its children. The root's probability is always 1."""
-    return visit(case, -1, torch.ones((), dtype=torch.float64, device=case.p(0).device), None)
+    return visit_node(case, -1, torch.ones((), dtype=torch.float64, device=case.p(0).device), None)
 
 
-def visit(case: Case, node: int, pa: Tensor, rejected: Next | None) -> Decision:
+def visit_node(case: Case, node: int, pa: Tensor, rejected: Next | None) -> Decision:
     """The decisions about the paths through ``node``. pa: probability of the path so far. rejected: what comes next."""
     return reduce_by(case, node, case.children(node), case.p(1 + node), pa, rejected)
 
@@ -51,7 +51,7 @@ def reduce_by(case: Case, node: int, children: list[int], p: Tensor, pa: Tensor,
         left = excess(pa * p, q)
         return reduce_by(case, node, rest, normalise(left, otherwise=p), chance(left.sum(), pa), rejected)
 
-    return visit(case, child, (pa * p[token] / q[token]).clamp(max=1.0), after_child)
+    return visit_node(case, child, (pa * p[token] / q[token]).clamp(max=1.0), after_child)
 
 
 def chance(mass: Tensor, before: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import attrs
 from spec_core.errors import UsageError
 from spec_hub.hub_name import COMMIT, HubName
 from spec_hub.remote_file import RemoteFile
-from spec_hub.selection import CONFIG, INDEX, Selection, select
+from spec_hub.selection import CONFIG, INDEX, Selection, select_files
 
 
 def cache_root() -> Path | None:
@@ -32,7 +32,7 @@ def find_cached(name: HubName) -> Path | None:
     if repository is None or commit is None:
         return None
     try:
-        selection = select(repository.files(commit), name)
+        selection = select_files(repository.files(commit), name)
     except UsageError:
         return None
     path = repository.snapshot(commit) / selection.opened

@@ -86,7 +86,7 @@ class Hub:
             opening.__exit__(None, None, None)
 
 
-def connect() -> Hub:
+def connect_hub() -> Hub:
     """The hub of the environment. Raises UsageError without ``huggingface_hub``."""
     try:
         from huggingface_hub import constants

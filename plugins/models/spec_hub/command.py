@@ -10,7 +10,7 @@ import click
 from spec_commands.common import print_note
 from spec_commands.debug import debug_option
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 if TYPE_CHECKING:
     from spec_hub.hub_name import HubName
@@ -28,14 +28,14 @@ def get(name: str) -> None:
     A quantisation such as Q4_K_M names one GGUF file of a repository, with all its parts. A download that was
     interrupted goes on where it was. HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are honoured.
     """
-    from spec_hub.client import connect
-    from spec_hub.fetch import fetch, fetch_listed
+    from spec_hub.client import connect_hub
+    from spec_hub.fetch import fetch_listed, fetch_model
     from spec_hub.hub_name import parse_name
 
-    parsed, hub = parse_name(name), connect()
+    parsed, hub = parse_name(name), connect_hub()
     listing = None if hub.offline else hub.list_files(parsed)
-    path = fetch(parsed, hub) if listing is None else fetch_listed(parsed, hub, listing)
-    say(path)
+    path = fetch_model(parsed, hub) if listing is None else fetch_listed(parsed, hub, listing)
+    print_line(path)
     files = [] if listing is None else [file.path for file in listing.files]
     for line in next_steps(parsed, path.name, files):
         print_note(line)

@@ -8,28 +8,28 @@ from pathlib import Path
 
 from spec_core.errors import UsageError
 from spec_hub.cache import CachedRepository, find_cached
-from spec_hub.client import Hub, Listing, connect, plain_errors
+from spec_hub.client import Hub, Listing, connect_hub, plain_errors
 from spec_hub.hub_name import HubName
 from spec_hub.progress import DownloadProgress
 from spec_hub.remote_file import HubError, RemoteFile
-from spec_hub.selection import Selection, select
+from spec_hub.selection import Selection, select_files
 from spec_hub.transfer import transfer
 
 
 def path_of(name: HubName) -> Path:
     """The path of a model, which is downloaded if the cache lacks it. Raises UsageError, HubError."""
-    hub = connect()
-    return find_cached(name) or fetch(name, hub)
+    hub = connect_hub()
+    return find_cached(name) or fetch_model(name, hub)
 
 
-def fetch(name: HubName, hub: Hub) -> Path:
+def fetch_model(name: HubName, hub: Hub) -> Path:
     """Download what the cache lacks of a model's newest revision, and return its path. Raises UsageError, HubError."""
     return _offline_path(name, hub) if hub.offline else fetch_listed(name, hub, hub.list_files(name))
 
 
 def fetch_listed(name: HubName, hub: Hub, listing: Listing) -> Path:
     """Download what the cache lacks of these files. Raises UsageError, HubError."""
-    selection = select(listing.files, name)
+    selection = select_files(listing.files, name)
     repository = CachedRepository(hub.cache, name.repository)
     with plain_errors(hub, name):
         _check_space(hub.cache, repository.missing_bytes(selection), name)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_hub.hub_name import HubName
 from spec_hub.remote_file import RemoteFile
 
@@ -37,7 +37,7 @@ class Selection:
         return sum(file.size for file in self.files)
 
 
-def select(files: Sequence[RemoteFile], name: HubName) -> Selection:
+def select_files(files: Sequence[RemoteFile], name: HubName) -> Selection:
     """The files that a name means. Raises UsageError if it means none, several, or not all parts are there."""
     if name.part and name.part.endswith(".gguf"):
         return _gguf(files, name, lambda path: path == name.part, f"no file {name.part}")
@@ -59,7 +59,7 @@ def _gguf(files: Sequence[RemoteFile], name: HubName, fits: Callable[[str], bool
         exact = [f for f in matches if name.part and quantisation(f.path).lower() == name.part.lower()]
         matches = exact if len(exact) == 1 else matches
     if not matches:
-        known = nearest(name.part or "", {quantisation(f.path) or f.path for f in firsts})
+        known = nearest_names(name.part or "", {quantisation(f.path) or f.path for f in firsts})
         raise UsageError(f"{name} has {nothing}", hint=f"it has: {known[:400]}")
     if len(matches) > 1:
         listed = ", ".join(f"{file.path} ({file.size / 1e9:.1f} GB)" for file in matches[:12])

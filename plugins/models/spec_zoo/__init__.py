@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_zoo.packages import Package
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def model_names() -> list[str]:
 def path(name: str) -> Path:
     """The file of a model. Raises UsageError with the known names, or with the command that installs the file."""
     if name not in ZOO:
-        raise UsageError(f"the zoo has no model {name!r}", hint=f"it has: {nearest(name, ZOO)}")
+        raise UsageError(f"the zoo has no model {name!r}", hint=f"it has: {nearest_names(name, ZOO)}")
     file = ZOO[name].file
     if isinstance(file, Package):
         return file.path(name)
@@ -95,7 +95,7 @@ class ZooTexts:
         """Files, prose, docstrings and tasks."""
         from spec_zoo.texts import data, tokens
 
-        train, _ = data.split()
+        train, _ = data.split_files()
         prose, _ = data.prose()
         return [*train, *prose, *data.docstrings(train), *tokens.task_texts(train, TASKS, seed=1)]
 

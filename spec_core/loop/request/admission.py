@@ -11,7 +11,7 @@ from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
-from spec_core.errors import FOREIGN, SpecError, UsageError, message, quote
+from spec_core.errors import FOREIGN, SpecError, UsageError, message, quote_value
 from spec_core.loop.request import checks, prompt_checks
 from spec_core.loop.request.pictures import read_pictures
 from spec_core.loop.request.plugin_values import NO_READERS, Readers, check_plugin_values
@@ -49,21 +49,21 @@ def sequence(
         max_tokens=prompt_checks.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
         min_tokens=_min_tokens(request),
-        seed=checks.seed(request.seed),
+        seed=checks.checked_seed(request.seed),
         stop=_stop(request, target),
         methods=_served_by(request, always, drafters, switched_off, controllers),
-        draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
+        draft_max=None if request.draft_max is None else checks.index_below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
         prediction=ReadOnlyList(prompt_checks.prediction(request.prediction, target, tokens)),
         plugin_values=check_plugin_values(request.plugin_values, readers, switched_off),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=_salt(request),
-        priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
+        priority=checks.number_within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         encoded=encoded,
-        offset=checks.below("offset", request.offset, checks.POSITIONS),
-        noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
+        offset=checks.index_below("offset", request.offset, checks.POSITIONS),
+        noise_stream=checks.index_below("noise_stream", request.noise_stream, checks.STREAMS),
         name=checks.label("name", request.name),
         matcher=_matcher(request, target),
     )
@@ -80,14 +80,14 @@ def _salt(request: Request) -> str:
 
 
 def _stop(request: Request, target: Target) -> Stop:
-    texts = checks.stops(request.stop, target)
+    texts = checks.stop_texts(request.stop, target)
     tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
     ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
 
 
 def _min_tokens(request: Request) -> int:
-    count = checks.below("min_tokens", request.min_tokens, COUNTS)
+    count = checks.index_below("min_tokens", request.min_tokens, COUNTS)
     if count > request.max_tokens:
         raise UsageError(
             f"min_tokens = {count} is more than max_tokens = {request.max_tokens}", hint="give a larger max_tokens"
@@ -101,7 +101,7 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
         return None
     if not callable(getattr(request.constraint, "start", None)):
         raise UsageError(
-            f"constraint = {quote(request.constraint)}",
+            f"constraint = {quote_value(request.constraint)}",
             hint="give an object with start(target), such as spec_grammar.JsonSchema(...)",
         )
     if request.ignore_eos:
@@ -117,7 +117,7 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
 
 def _shortest(request: Request, private: bool) -> int:
     _check_shared("draft_min", request.draft_min, private)
-    return checks.below("draft_min", request.draft_min, COUNTS)
+    return checks.index_below("draft_min", request.draft_min, COUNTS)
 
 
 def _surest(request: Request, private: bool) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from spec_core.contract.request import Request
-from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.errors import SpecError, UsageError, nearest_names
 from spec_core.sampling.parameters import Sampling
 from spec_core.settings.convert import structure
 from spec_core.settings.tables import LoadSettings, RunSettings, core_fields
@@ -72,11 +72,11 @@ def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
 def _check_known(whose: str, keywords: Iterable[str], known: Iterable[str]) -> None:
     for name in keywords:
         if name not in known:
-            hint = ELSEWHERE.get(name) or f"keywords: {nearest(name, known)}"
+            hint = ELSEWHERE.get(name) or f"keywords: {nearest_names(name, known)}"
             raise UsageError(f"{whose} has no keyword {name!r}", hint=hint)
 
 
-def several(given: Any) -> bool:
+def is_prompt_list(given: Any) -> bool:
     """Whether this is a list of prompts (texts, requests, lists of ids or messages), not one prompt as a list."""
     one = (str, Request, list, tuple, np.ndarray, Tensor)
     return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(p, one) and _whole(p) for p in given)

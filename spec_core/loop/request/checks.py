@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from spec_core.contract.fields import ReadOnlyDict
-from spec_core.errors import UsageError, quote
-from spec_core.sampling.given import real, whole
+from spec_core.errors import UsageError, quote_value
+from spec_core.sampling.given import real_number, whole_number
 from spec_core.sampling.parameters import Sampling
 
 if TYPE_CHECKING:
@@ -45,51 +45,52 @@ def sampling(given: Any, vocab: int) -> Sampling:
 
 
 def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
-    token, bias = whole(key), real(value)
+    token, bias = whole_number(key), real_number(value)
     if token is None or not 0 <= token < vocab:
         raise UsageError(
-            f"logit bias for token {quote(key)}, the vocabulary has {vocab}",
+            f"logit bias for token {quote_value(key)}, the vocabulary has {vocab}",
             hint=f"give whole numbers from 0 to {vocab - 1}",
         )
     if bias is None or not bias < -SMALLEST:
         raise UsageError(
-            f"logit bias {quote(value)} for token {token}", hint="give a finite number below 3.4e38, or -inf to ban it"
+            f"logit bias {quote_value(value)} for token {token}",
+            hint="give a finite number below 3.4e38, or -inf to ban it",
         )
     return token, bias if bias > SMALLEST else -math.inf
 
 
-def seed(given: Any) -> int:
-    seed = whole(given)
+def checked_seed(given: Any) -> int:
+    seed = whole_number(given)
     if seed is None or not 0 <= seed < SEEDS:
-        raise UsageError(f"seed {quote(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
+        raise UsageError(f"seed {quote_value(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
-def below(name: str, given: Any, count: int) -> int:
-    value = whole(given)
+def index_below(name: str, given: Any, count: int) -> int:
+    value = whole_number(given)
     if value is None or not 0 <= value < count:
-        raise UsageError(f"{name} = {quote(given)}", hint=f"give a whole number from 0 to {count - 1}")
+        raise UsageError(f"{name} = {quote_value(given)}", hint=f"give a whole number from 0 to {count - 1}")
     return value
 
 
-def within(name: str, given: Any, limit: int) -> int:
-    value = whole(given)
+def number_within(name: str, given: Any, limit: int) -> int:
+    value = whole_number(given)
     if value is None or not -limit <= value <= limit:
-        raise UsageError(f"{name} = {quote(given)}", hint=f"give a whole number from {-limit} to {limit}")
+        raise UsageError(f"{name} = {quote_value(given)}", hint=f"give a whole number from {-limit} to {limit}")
     return value
 
 
 def share(name: str, given: Any) -> float:
-    value = real(given)
+    value = real_number(given)
     if value is None or not 0 <= value <= 1:
-        raise UsageError(f"{name} = {quote(given)}", hint="give a number from 0 to 1")
+        raise UsageError(f"{name} = {quote_value(given)}", hint="give a number from 0 to 1")
     return value
 
 
 # where it ends, and the rest
 
 
-def stops(given: Any, target: Target) -> tuple[str, ...]:
+def stop_texts(given: Any, target: Target) -> tuple[str, ...]:
     stops = texts("stop", given, "a text or a list of texts; ids are stop_tokens")
     if stops and target.tokenizer is None:
         raise UsageError("stop texts need a tokenizer, this target has none", hint="use stop tokens (--stop-token ID)")
@@ -102,7 +103,7 @@ def texts(name: str, given: Any, needed: str) -> tuple[str, ...]:
     items = _items(name, given, needed)
     for item in items:
         if not isinstance(item, str):
-            raise UsageError(f"{name} holds {quote(item)}, which is not a text", hint=f"give {needed}")
+            raise UsageError(f"{name} holds {quote_value(item)}, which is not a text", hint=f"give {needed}")
         check_text(name, item)
     return items
 
@@ -119,10 +120,10 @@ def _items(name: str, given: Any, needed: str) -> tuple[Any, ...]:
 def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
     tokens = set()
     for item in _items("stop_tokens", given, "a list of token ids"):
-        token = whole(item)
+        token = whole_number(item)
         if token is None or not 0 <= token < vocab:
             raise UsageError(
-                f"stop token {quote(item)} is outside the vocabulary of {vocab}",
+                f"stop token {quote_value(item)} is outside the vocabulary of {vocab}",
                 hint=f"give whole numbers from 0 to {vocab - 1}",
             )
         tokens.add(token)
@@ -131,13 +132,13 @@ def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
 
 def flag(name: str, given: Any) -> bool:
     if not isinstance(given, (bool, np.bool_)):
-        raise UsageError(f"{name} = {quote(given)}", hint="give True or False")
+        raise UsageError(f"{name} = {quote_value(given)}", hint="give True or False")
     return bool(given)
 
 
 def label(name: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"the {name} {quote(given)} is not a text", hint="give a text, or leave it out")
+        raise UsageError(f"the {name} {quote_value(given)} is not a text", hint="give a text, or leave it out")
     return str(given)
 
 

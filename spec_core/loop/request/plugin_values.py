@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from spec_core.contract.fields import ReadOnlyDict
-from spec_core.errors import FOREIGN, UsageError, message, nearest, quote
+from spec_core.errors import FOREIGN, UsageError, message, nearest_names, quote_value
 from spec_core.loop.request.checks import check_text, kind
 
 Readers: TypeAlias = Mapping[str, Mapping[str, Callable[[Any], Any]]]
@@ -44,7 +44,7 @@ def _values_of(
         reading = sorted(name for name, names in readers.items() if names)
         known = f"plugins that do: {', '.join(reading)}" if reading else "no plugin of this run does"
         raise UsageError(
-            f"plugin_values names {quote(plugin)}, which reads no values of requests; {known}",
+            f"plugin_values names {quote_value(plugin)}, which reads no values of requests; {known}",
             hint="start the run with that plugin, or leave it out of the request",
         )
     if plugin in switched_off:
@@ -57,8 +57,8 @@ def _values_of(
     for name in given:
         if name not in checks:
             raise UsageError(
-                f"plugin {plugin!r} reads no value {quote(name)} of requests",
-                hint=f"values that it reads: {nearest(str(name)[:80], checks)}",
+                f"plugin {plugin!r} reads no value {quote_value(name)} of requests",
+                hint=f"values that it reads: {nearest_names(str(name)[:80], checks)}",
             )
     return ReadOnlyDict((name, _checked_by(plugin, name, checks[name], value, copier)) for name, value in given.items())
 
@@ -72,7 +72,9 @@ def _checked_by(plugin: str, name: str, check: Callable[[Any], Any], given: Any,
     except UsageError as error:
         raise UsageError(f"{where}: {error.reason}", hint=error.hint) from error
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{where} = {quote(given)}: {message(error)}", hint="give another value, or none") from error
+        raise UsageError(
+            f"{where} = {quote_value(given)}: {message(error)}", hint="give another value, or none"
+        ) from error
     except FOREIGN as error:
         reason = f"{where}: the plugin's check failed: {type(error).__name__}: {message(error)}"
         raise UsageError(reason, hint="report it to the author of the plugin") from error

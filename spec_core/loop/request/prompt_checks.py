@@ -15,9 +15,9 @@ from torch import Tensor
 
 from spec_core.contract.encoded_prompt import EncodedPrompt
 from spec_core.contract.parts import encode_after
-from spec_core.errors import UsageError, quote
-from spec_core.loop.request.checks import TEXTLESS, below, check_text, kind
-from spec_core.sampling.given import COUNTS, whole
+from spec_core.errors import UsageError, quote_value
+from spec_core.loop.request.checks import TEXTLESS, check_text, index_below, kind
+from spec_core.sampling.given import COUNTS, whole_number
 
 if TYPE_CHECKING:
     from spec_core.contract.target import Target
@@ -30,13 +30,13 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target, encoded: En
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab and at not in embeds:
             raise UsageError(
-                f"prompt token {quote(token)} at position {at} is outside the vocabulary of {vocab}",
+                f"prompt token {quote_value(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the prompt with this model's own tokenizer",
             )
     for at in embeds:
         if not 0 <= at < len(tokens):
             raise UsageError(
-                f"an embedding is given for position {quote(at)}, the prompt has {len(tokens)}",
+                f"an embedding is given for position {quote_value(at)}, the prompt has {len(tokens)}",
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
     numbers = {at: number_of(row, b"" if encoded is None else _more(encoded, at)) for at, row in embeds.items()}
@@ -56,7 +56,7 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & set(message):
             raise UsageError(
-                f"message {at + 1} is {quote(message)}",
+                f"message {at + 1} is {quote_value(message)}",
                 hint='give messages as [{"role": "user", "content": "..."}]',
             )
     if target.tokenizer is None or not target.tokenizer.chat_template:
@@ -88,10 +88,10 @@ def _ids(given: Any, what: str = "prompt") -> list[int]:
         raise UsageError(f"the {what} is {kind(given)}", hint)
     if all(type(item) is int for item in items):
         return list(items)
-    tokens = [whole(item) for item in items]
+    tokens = [whole_number(item) for item in items]
     if None in tokens:
         at = tokens.index(None)
-        raise UsageError(f"{what} token {quote(items[at])} at position {at} is not a whole number", hint)
+        raise UsageError(f"{what} token {quote_value(items[at])} at position {at} is not a whole number", hint)
     return [token for token in tokens if token is not None]
 
 
@@ -107,14 +107,14 @@ def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[i
     ids, vocab = _ids(given, "prediction"), target.info.vocab
     if wrong := [token for token in ids if not 0 <= token < vocab]:
         raise UsageError(
-            f"prediction token {quote(wrong[0])} is outside the vocabulary of {vocab}",
+            f"prediction token {quote_value(wrong[0])} is outside the vocabulary of {vocab}",
             hint="tokenize the prediction with this model's own tokenizer",
         )
     return ids
 
 
 def length(given: Any, prompt: int, context: int) -> int:
-    n = below("max_tokens", given, COUNTS)
+    n = index_below("max_tokens", given, COUNTS)
     if not prompt:
         raise UsageError("the prompt is empty and this model adds no beginning token", hint="give at least one token")
     if prompt >= context and n > 0:
@@ -152,16 +152,16 @@ def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
         raise UsageError(f"embeds is {kind(given)}", hint="give {position: vector}, or leave it out")
     by_position: dict[int, Tensor] = {}
     for place, vector in given.items():
-        at = whole(place)
+        at = whole_number(place)
         if at is None:
-            raise UsageError(f"an embedding is given for position {quote(place)}", hint="give whole positions")
+            raise UsageError(f"an embedding is given for position {quote_value(place)}", hint="give whole positions")
         by_position[at] = _embedding(vector, at, target)
     return by_position
 
 
 def _embedding(given: Any, at: int, target: Target) -> Tensor:
     """[D] on the target's device; narrower types are converted to float32, which holds them exactly."""
-    width, where = target.info.width, f"the embedding at position {quote(at)}"
+    width, where = target.info.width, f"the embedding at position {quote_value(at)}"
     vector = _tensor(given, where, width)
     if tuple(vector.shape) != (width,):
         raise UsageError(

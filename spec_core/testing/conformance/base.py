@@ -59,7 +59,7 @@ class Conformance:
 
     def one_request(self) -> None:
         """The basic check: if it fails, no other check is meaningful."""
-        together(self.run([self.mine()]), self.requests()[:1])
+        run_together(self.run([self.mine()]), self.requests()[:1])
 
     # parts of checks
 
@@ -119,11 +119,11 @@ class Conformance:
 
     def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
         """Run to the end; every request's text must equal plain decoding's."""
-        for request, tokens in zip(requests, together(run, requests, each), strict=True):
-            same(tokens, self.plain(request), describe_request(request) + settings_of(run))
+        for request, tokens in zip(requests, run_together(run, requests, each), strict=True):
+            expect_same(tokens, self.plain(request), describe_request(request) + settings_of(run))
 
 
-def together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
+def run_together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
     """Output tokens of requests that run together. each: called after every step."""
     seqs = [run.submit(request) for request in requests]
     while run.busy:
@@ -133,7 +133,7 @@ def together(run: Run, requests: list[Request], each: Callable[[], None] | None 
     return [run.take(seq).tokens for seq in seqs]
 
 
-def same(tokens: list[int], plain: list[int], where: str) -> None:
+def expect_same(tokens: list[int], plain: list[int], where: str) -> None:
     """Raise Found unless both texts are equal."""
     if tokens == plain:
         return

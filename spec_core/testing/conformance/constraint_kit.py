@@ -9,10 +9,10 @@ from typing import ClassVar
 import attrs
 import numpy as np
 
-from spec_core.contract.matcher import Matcher, allows, words
+from spec_core.contract.matcher import Matcher, allows_token, words
 from spec_core.contract.request import Request
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import Conformance, expect, same, together
+from spec_core.testing.conformance.base import Conformance, expect, expect_same, run_together
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle
 
@@ -46,7 +46,7 @@ class ConstraintConformance(Conformance):
     def texts(self, requests: list[Request]) -> list[list[int]]:
         """Output of plain decoding under the constraint."""
         run = Run(self.model, rollback=self.owner(), reuse=False)
-        return together(run, [self.with_constraint(request) for request in requests])
+        return run_together(run, [self.with_constraint(request) for request in requests])
 
     def with_constraint(self, request: Request) -> Request:
         return attrs.evolve(request, constraint=self.make(), ignore_eos=False)
@@ -91,7 +91,7 @@ class ConstraintConformance(Conformance):
                 if token in self.model.info.eog:
                     continue
                 taken = looking.advance(token)
-                expect(taken == allows(mask, token), f"advance({token}) is {taken}, its mask says {not taken}")
+                expect(taken == allows_token(mask, token), f"advance({token}) is {taken}, its mask says {not taken}")
                 if taken:
                     looking.rollback(1)
             self._equal(looking, tokens, "after refused tokens")
@@ -110,13 +110,13 @@ class ConstraintConformance(Conformance):
         plain = self.texts(requests)
         known = {r.name: [*r.prompt, *text] for r, text in zip(requests, plain, strict=True)}
         drafter = Oracle(known, lambda i, seq: (i + seq.verdict_count) % 3 > 0, vocab=self.model.info.vocab)
-        texts = together(self.run([drafter]), [self.with_constraint(request) for request in requests])
+        texts = run_together(self.run([drafter]), [self.with_constraint(request) for request in requests])
         for tokens, expected, request in zip(texts, plain, requests, strict=True):
-            same(tokens, expected, f"seed={request.seed}")
+            expect_same(tokens, expected, f"seed={request.seed}")
 
     def choose(self, rng: random.Random, mask: np.ndarray) -> int | None:
         """A token that a mask [W] allows, no end of the text; None where there is none."""
-        usual = [t for t in self.structural if allows(mask, t)]
+        usual = [t for t in self.structural if allows_token(mask, t)]
         if usual and rng.random() < 0.8:
             return rng.choice(usual)
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: self.model.info.vocab]

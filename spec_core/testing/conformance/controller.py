@@ -10,7 +10,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import check_forgotten, expect, together
+from spec_core.testing.conformance.base import check_forgotten, expect, run_together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.settings_kit import SettingsChecks
@@ -56,6 +56,6 @@ class ControllerConformance(SettingsChecks):
         requests = self.requests(n=6)
         run = self.controlled_run(requests, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(request)) for request in requests]
-        together(run, [])
+        run_together(run, [])
         run.results.clear()
         check_forgotten(seen, max_sequences=1)

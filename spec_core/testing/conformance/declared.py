@@ -8,7 +8,7 @@ import pytest
 
 from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
-from spec_core.testing.conformance.base import Conformance, expect, together
+from spec_core.testing.conformance.base import Conformance, expect, run_together
 from spec_core.testing.conformance.probes import Lender, LendsParts, Watched, WithoutLogits
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.shown_cache import ShowsItsCache
@@ -22,14 +22,14 @@ class NeedsChecks(Conformance):
         if self.compat_answer.needs.logits:
             pytest.skip("declared: it reads logits")
         name, plugin = self.mine()
-        together(self.run([WithoutLogits(), (name, plugin)]), self.requests())
+        run_together(self.run([WithoutLogits(), (name, plugin)]), self.requests())
 
     @promise("A method that reads weights of the target declares Needs(weights=...): other engines share few or none.")
     def test_weights_are_read_only_if_declared(self) -> None:
         name, plugin = self.mine()
         model = Lender(self.model)
         run = self.run([(name, plugin)], target=model)
-        together(run, self.requests())
+        run_together(run, self.requests())
         unasked = model.read - run.needs.weights
         expect(not unasked, f"{', '.join(sorted(unasked))} was read: compat must return Needs(weights=...) with it")
 
@@ -43,7 +43,7 @@ class NeedsChecks(Conformance):
 
         run = self.run([(name, plugin)], target=Watched(self.model, note))
         run.observe(lambda step: served.update(part.seq for part in step.parts))
-        together(run, self.requests())
+        run_together(run, self.requests())
         if not run.needs.runs_target:
             what = "a sequence of the method's own was evaluated: compat must return Needs(runs_target=True)"
             expect(evaluated <= served, what)
@@ -61,7 +61,7 @@ class NeedsChecks(Conformance):
         name, plugin = self.mine()
         model = LendsParts(self.model)
         run = self.run([(name, plugin)], target=model)
-        together(run, self.requests())
+        run_together(run, self.requests())
         if not run.needs.partial:
             expect(not model.asked, "a part of the blocks was run: compat must return Needs(partial=True)")
 
@@ -90,5 +90,5 @@ class NeedsChecks(Conformance):
         if model.cache_reader is None:
             pytest.skip("the target shows none of its cache")
         run = self.run([(name, plugin)], target=model)
-        together(run, self.requests())
+        run_together(run, self.requests())
         return model, run.needs.cached_layers

@@ -20,7 +20,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft
 from spec_core.errors import PluginError
 from spec_core.sampling.parameters import Sampling
-from spec_core.testing.conformance.base import Conformance, describe_request, expect, together
+from spec_core.testing.conformance.base import Conformance, describe_request, expect, run_together
 from spec_core.testing.conformance.held import tensors
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, record_drafts, views
 from spec_core.testing.conformance.promise import Found, promise
@@ -40,7 +40,7 @@ class DraftChecks(Conformance):
         failure = None
         with proposals() as offers:
             try:
-                together(self.run([*first, self.mine()], **settings), self.requests())
+                run_together(self.run([*first, self.mine()], **settings), self.requests())
             except PluginError as error:  # refused by the core, but recorded in the offers
                 failure = error
         for offer in offers:
@@ -63,7 +63,7 @@ class DraftChecks(Conformance):
             {"draft_max": 5, "max_batched_tokens": 12},
             {},
         ):
-            self.all_offered(exceeds, **settings)
+            self.all_offered(exceeds_limit, **settings)
 
     @promise("A method that drafts nothing proposes nothing: no draft is empty.")
     def test_no_draft_is_empty(self) -> None:
@@ -107,7 +107,7 @@ class DraftChecks(Conformance):
             run = self.run([self.mine()], rule=Cut(1))
             drafts.append(record_drafts(run))
             with seed_generators(seed):
-                together(run, requests)
+                run_together(run, requests)
         for key in sorted({*drafts[0], *drafts[1]}):
             yield key, (drafts[0].get(key), drafts[1].get(key))
 
@@ -144,7 +144,7 @@ class DraftChecks(Conformance):
         cut = [attrs.evolve(r, sampling=CUT) if i % 2 else r for i, r in enumerate(hot)]
         run = self.run([*rules[1:], self.mine()], target=self.long_model, rule=rules[0])
         drafts = record_drafts(run)
-        together(run, cut)
+        run_together(run, cut)
         return drafts
 
     @promise("Under private noise a rejected position is drawn again with new numbers.")
@@ -163,7 +163,7 @@ class DraftChecks(Conformance):
         run = self.run([self.mine()])
         promised = next(c.compat.forwards for c in run.plugins if c.name == SUBJECT)
         run.observe(lambda step: kept_to(step, promised))
-        together(run, self.requests())
+        run_together(run, self.requests())
 
     @promise("compat uses only target.info and metadata: no forward, no weight, no memory of a sequence.")
     def test_compat_reads_metadata_only(self) -> None:
@@ -233,7 +233,7 @@ class MetadataOnly:
         raise Found(f"compat read target.{name}")
 
 
-def exceeds(offer: Offer) -> bool:
+def exceeds_limit(offer: Offer) -> bool:
     draft = offer.draft
     return draft.depth > offer.budget or len(draft) > (offer.budget if draft.parents is None else offer.nodes)
 

@@ -34,7 +34,7 @@ class Row:
 
 
 def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[Step, TargetOutput]:
-    """One forward; the tokens are appended to their sequences, drafts wait for ``keep``."""
+    """One forward; the tokens are appended to their sequences, drafts wait for ``keep_paths``."""
     parts = [Part(r.seq, r.seq.evaluated, list(r.tokens), r.decides, draft=r.draft) for r in rows]
     step = drive(target, parts, needs)
     for part in step.parts:
@@ -44,7 +44,7 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
     return step, step.output
 
 
-def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
+def keep_paths(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
     """Let the target restore its state along the kept path of every part."""
     step.phase, step.plugin, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
@@ -57,7 +57,7 @@ def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
         part.seq.evaluated += len(kept)
 
 
-def feed(target: Target, seq: Sequence, tokens: list[int], needs: Needs = PLAIN) -> TargetOutput:
+def feed_tokens(target: Target, seq: Sequence, tokens: list[int], needs: Needs = PLAIN) -> TargetOutput:
     """One forward of one sequence, without a draft."""
     return forward(target, [Row(seq, tokens)], needs)[1]
 
@@ -70,12 +70,12 @@ class Along:
     logits: list[np.ndarray]
 
 
-def along(target: Target, tokens: list[int]) -> Along:
+def evaluate_along(target: Target, tokens: list[int]) -> Along:
     """Evaluate token by token in a new sequence."""
     seq = open_sequence(target)
     path = Along([[]], [np.empty(0)])
     for token in tokens:
-        output = feed(target, seq, [token])
+        output = feed_tokens(target, seq, [token])
         path.states.append(leaves(target.checkpoint(seq)))
         path.logits.append(host(output.logits[0]))
     target.close(seq)
@@ -103,7 +103,7 @@ def leaves(state: Any) -> list[np.ndarray]:
     return arrays
 
 
-def close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
+def expect_close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
     """Raise Found unless both are equal up to ``tolerance`` of the largest value."""
     if actual.shape != expected.shape:
         raise Found(f"{what} has the shape {list(actual.shape)}, expected {list(expected.shape)}")

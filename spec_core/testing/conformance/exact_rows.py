@@ -8,7 +8,7 @@ import pytest
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Needs
-from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host
+from spec_core.testing.conformance.drive import Row, evaluate_along, expect_close, feed_tokens, forward, host
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.state_check import Gated
 from spec_core.toolkit.drive import open_sequence
@@ -39,14 +39,16 @@ class RowChecks(Gated):
 
     @promise("A row's result does not depend on the rows computed with it: neither on their number nor their sequence.")
     def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
-        alone = [host(feed(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
+        alone = [host(feed_tokens(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
         _, output = forward(self.model, [Row(open_sequence(self.model), text) for text in self.texts])
         for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
-            close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, in a batch,")
-        token_by_token = along(self.model, self.texts[0])
+            expect_close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, in a batch,")
+        token_by_token = evaluate_along(self.model, self.texts[0])
         _, output = forward(self.model, [Row(open_sequence(self.model), self.texts[0])], Needs(all_logits=True))
         for i, one in enumerate(token_by_token.logits[1:]):
-            close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
+            expect_close(
+                host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward"
+            )
 
     @promise("A row's result does not depend on the draft after it, nor a drafted row's on the rest of its draft.")
     def test_rows_do_not_depend_on_the_draft_behind_them(self) -> None:
@@ -65,18 +67,18 @@ class RowChecks(Gated):
         """Rows of text and drafts against plain decoding, where each row is alone."""
         text = self.texts[1]
         before, more = text[:-1], [(11 * i + 3) % self.model.info.vocab for i in range(max(WIDTHS))]
-        plain = along(self.model, [*text, *more]).logits[len(text) :]
+        plain = evaluate_along(self.model, [*text, *more]).logits[len(text) :]
         for width in WIDTHS:
             seq = self._sequence_behind(before)
             _, output = forward(self.model, [Row(seq, text[-1:], Draft(more[:width]))])
             for i in range(1 + width):
-                close(host(output.logits[i]), plain[i], tolerance, f"row {i} of a draft of {width} after {text}")
+                expect_close(host(output.logits[i]), plain[i], tolerance, f"row {i} of a draft of {width} after {text}")
 
     def _sequence_behind(self, tokens: list[int]) -> Sequence:
         """A sequence that has read these tokens one by one: a prompt in one forward may round otherwise."""
         seq = open_sequence(self.model)
         for token in tokens:
-            feed(self.model, seq, [token])
+            feed_tokens(self.model, seq, [token])
         return seq
 
     def _trees_are_equal(self) -> None:
@@ -85,5 +87,5 @@ class RowChecks(Gated):
             _, output = forward(self.model, [Row(seq, text[-1:], TREE)], Needs(trees=True))
             for j in range(len(TREE)):
                 chain = [TREE.ids[i] for i in TREE.ancestry(j)]
-                expected = along(self.model, [*text, *chain]).logits[-1]
-                close(host(output.logits[1 + j]), expected, 0.0, f"draft {j} of a tree after {text}")
+                expected = evaluate_along(self.model, [*text, *chain]).logits[-1]
+                expect_close(host(output.logits[1 + j]), expected, 0.0, f"draft {j} of a tree after {text}")

@@ -9,9 +9,9 @@ from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import Conformance, expect, together
+from spec_core.testing.conformance.base import Conformance, expect, run_together
 from spec_core.testing.conformance.drafts import kept_to
-from spec_core.testing.conformance.probes import SUBJECT, first
+from spec_core.testing.conformance.probes import SUBJECT, first_right
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle
 
@@ -35,7 +35,7 @@ class ExtendChecks(Conformance):
         """A run in which another method drafts first, ``right`` of its tokens as the target will choose them."""
         self.answer()
         known = {r.name: self.text_of(r) for r in requests}
-        begins = Oracle(known, first(right), length=BEFORE, vocab=self.model.info.vocab)
+        begins = Oracle(known, first_right(right), length=BEFORE, vocab=self.model.info.vocab)
         return self.run([("begins", begins), self.mine()])
 
     @promise("Extending another's draft changes no text, whether that draft is right, partly right or wrong.")
@@ -49,7 +49,7 @@ class ExtendChecks(Conformance):
         requests = self.requests()
         run, promised = self.extending_run(requests, BEFORE), self.answer().forwards
         run.observe(lambda step: kept_to(step, promised))
-        together(run, requests)
+        run_together(run, requests)
 
     @promise("An extension follows the drafted tokens: it is what the method drafts when they are committed text.")
     def test_extensions_follow_the_drafted_tokens(self) -> None:
@@ -58,8 +58,8 @@ class ExtendChecks(Conformance):
         requests = self.requests()
         behind, alone = self.extending_run(requests, BEFORE), self.run([self.mine()], draft_max=1)
         extensions, drafts = record_first_tokens(behind), record_first_tokens(alone)
-        together(behind, requests)
-        together(alone, requests)
+        run_together(behind, requests)
+        run_together(alone, requests)
         expect(bool(extensions), "nothing was extended; override prompts() with texts after which it has more to say")
         both = extensions.keys() & drafts.keys()
         same = sum(extensions[text] == drafts[text] for text in both)
@@ -82,7 +82,7 @@ class ExtendChecks(Conformance):
         """{committed text: what was appended first} where ``right`` tokens before it were right."""
         run = self.extending_run(requests, right)
         extensions = record_first_tokens(run)
-        together(run, requests)
+        run_together(run, requests)
         return {text[:-BEFORE]: token for text, token in extensions.items()}
 
 

@@ -18,7 +18,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Compat, Draft
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, same, together
+from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, expect_same, run_together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.held import weight
 from spec_core.testing.conformance.probes import (
@@ -59,12 +59,12 @@ class MemoryChecks(DraftChecks):
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
         if self.compat_answer.learns != "length":
-            return shape(one) == shape(two) and near(one, two)
+            return shape(one) == shape(two) and is_near(one, two)
         if one is None or two is None:
             return True
         n = min(len(one), len(two))
         first, second = ((d.parents or range(-1, len(d) - 1))[:n] for d in (one, two))
-        return one.ids[:n] == two.ids[:n] and list(first) == list(second) and near(one, two)
+        return one.ids[:n] == two.ids[:n] and list(first) == list(second) and is_near(one, two)
 
     def same_drafts(self, drafts: Drafts, expected_drafts: Drafts, requests: list[Request], keys: Any = None) -> None:
         """Compare the drafts of two runs at the given places, or at all of both."""
@@ -96,7 +96,7 @@ class MemoryChecks(DraftChecks):
         """The drafts in a run of these requests on the quick target."""
         run = self.run([Judge("shared"), *methods, self.mine()], **{"target": self.long_model, **settings})
         drafts = record_drafts(run)
-        together(run, requests)
+        run_together(run, requests)
         return drafts
 
     def _as_of_fresh_instances(self, drafts: Drafts, requests: list[Request]) -> None:
@@ -120,8 +120,8 @@ class MemoryChecks(DraftChecks):
         run = self.run([Judge("shared"), self.mine()], target=self.long_model, rule=Cut(1))
         drafts = record_drafts(run)
         for salt in ("", "a"):
-            together(run, [attrs.evolve(r, name=f"{salt} {r.name}", cache_salt=salt) for r in requests])
-        together(run, requests)
+            run_together(run, [attrs.evolve(r, name=f"{salt} {r.name}", cache_salt=salt) for r in requests])
+        run_together(run, requests)
         of_requests = {key: draft for key, draft in drafts.items() if key[0] in {r.name for r in requests}}
         self.same_drafts(of_requests, self.drafts_of(requests, rule=Cut(1)), requests)
 
@@ -177,7 +177,7 @@ class MemoryChecks(DraftChecks):
         methods = [("turns", Limiter(turns)), ("one", self.make()), ("two", self.make())]
         run = self.run([Judge("shared"), *methods], target=self.long_model, rule=Cut(0))
         ones, twos = record_drafts(run, "one"), record_drafts(run, "two")
-        together(run, requests)
+        run_together(run, requests)
         self.same_drafts({**ones, **twos}, alone, requests)
 
     @promise("Rows from span.start on are new: on a reused slot nothing of the earlier text is left.")
@@ -189,9 +189,9 @@ class MemoryChecks(DraftChecks):
         requests, reused = self._conversation(), 0
         for request in requests:
             seq = run.submit(request)
-            together(run, [])
+            run_together(run, [])
             reused += seq.reused
-            same(run.take(seq).tokens, self.plain(request, self.long_model), describe_request(request))
+            expect_same(run.take(seq).tokens, self.plain(request, self.long_model), describe_request(request))
         if not reused:
             pytest.skip("this target does not reuse prefixes")
         self._needs_fixed_tokens()
@@ -245,7 +245,7 @@ class MemoryChecks(DraftChecks):
             while run.busy and not (at_once and len(seqs) == 1 and seqs[0].verdict_count >= 2):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
-            same(run.take(seq).tokens, self.plain(request), describe_request(request))
+            expect_same(run.take(seq).tokens, self.plain(request), describe_request(request))
         answer = self.compat_answer
         if answer.learns == "tokens" or answer.shares_learning or answer.keeps_former_text:
             return
@@ -263,9 +263,9 @@ class MemoryChecks(DraftChecks):
 
         requests = self.requests()
         run = self.run([Judge("shared"), self.mine()], target=Watched(self.model, keep), rule=Cut(1))
-        run.observe(lambda step: overwrite(shown))
+        run.observe(lambda step: overwrite_views(shown))
         drafts = record_drafts(run)
-        together(run, requests)
+        run_together(run, requests)
         expected = self.drafts_of(requests, target=self.model, rule=Cut(1))
         for key in sorted({*drafts, *expected}):
             one, two = drafts.get(key), expected.get(key)
@@ -335,13 +335,13 @@ class MemoryChecks(DraftChecks):
     def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:
         """Weak references to sequences that ran and ended."""
         seqs = [run.submit(attrs.evolve(r, max_tokens=6)) for r in self.requests()]
-        together(run, [])
+        run_together(run, [])
         for seq in seqs:
             run.take(seq)
         return [weakref.ref(seq) for seq in seqs]
 
 
-def near(one: Draft | None, two: Draft | None) -> bool:
+def is_near(one: Draft | None, two: Draft | None) -> bool:
     """Whether two drafts agree. Rows of probs show stale memory before a token changes."""
     if one is None or two is None or one.probs is None or two.probs is None:
         return True
@@ -354,7 +354,7 @@ def from_output(t: int) -> Callable[[Sequence], bool]:
     return lambda seq: seq.output_position >= t
 
 
-def overwrite(views: list[torch.Tensor]) -> None:
+def overwrite_views(views: list[torch.Tensor]) -> None:
     for view in views:
         view.fill_(torch.nan)
 

@@ -23,7 +23,7 @@ from spec_core.contract.verified_step import AcceptStep, RollbackStep
 from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
-from spec_core.toolkit.choosing import choosers, walk
+from spec_core.toolkit.choosing import choosers, walk_draft
 from spec_core.toolkit.drive import forward as drive
 
 SUBJECT = "subject"
@@ -106,7 +106,7 @@ class WithoutLogits:
         state.output = attrs.evolve(state.output, logits=cast(Any, Hidden()))
 
 
-def first(n: int) -> Callable[[int, Sequence], bool]:
+def first_right(n: int) -> Callable[[int, Sequence], bool]:
     """The first n drafts are to be right."""
     return lambda i, seq: i < n
 
@@ -121,7 +121,7 @@ class Cut:
     def accept(self, step: AcceptStep) -> None:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
-            verdict = walk(draft, choice)
+            verdict = walk_draft(draft, choice)
             if draft is not None and len(verdict.path) > self.longest:
                 verdict = Verdict(verdict.path[: self.longest], draft.ids[verdict.path[self.longest]])
             step.decide(seq, verdict)

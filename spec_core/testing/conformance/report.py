@@ -39,6 +39,6 @@ def _method(value: Any) -> Any:
     return (lambda self: value()) if callable(value) else value
 
 
-def conform(kit: type, make: Callable[[], Any], **declared: Any) -> list[Outcome]:
+def check_conformance(kit: type, make: Callable[[], Any], **declared: Any) -> list[Outcome]:
     """Run all checks of a kit, in order; see ``outcome``."""
     return [outcome(kit, check, make, **declared) for check, _ in promises(kit)]

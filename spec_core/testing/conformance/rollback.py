@@ -12,9 +12,9 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import check_forgotten, expect, together
+from spec_core.testing.conformance.base import check_forgotten, expect, run_together
 from spec_core.testing.conformance.drafts import MetadataOnly
-from spec_core.testing.conformance.drive import close, leaves
+from spec_core.testing.conformance.drive import expect_close, leaves
 from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import Limiter, Watched
 from spec_core.testing.conformance.promise import Found, promise
@@ -119,10 +119,10 @@ class RollbackConformance(Gated, SettingsChecks):
         plain = self.along(text)
         run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], max_sequences=1)
         seq = run.submit(first)
-        together(run, [])
+        run_together(run, [])
         for position, state in seq.slot.checkpoints.items():
             for one, two in zip(leaves(state), plain.states[position], strict=True):
-                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt}")
+                expect_close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt}")
         again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], max_tokens=6)
         self.is_plain(run, [again])
 
@@ -136,7 +136,7 @@ class RollbackConformance(Gated, SettingsChecks):
 
         run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, count))
         run.observe(lambda step: counts.append(0))
-        together(run, requests)
+        run_together(run, requests)
         expect(max(counts) == 1, f"{max(counts)} forwards in one step")
 
     @promise("compat declares the owned state, of kinds that the target has, from metadata only.")

@@ -19,10 +19,10 @@ from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance import distribution
-from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, same, together
+from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, expect_same, run_together
 from spec_core.testing.conformance.drafts import MetadataOnly, seed_generators
 from spec_core.testing.conformance.memory_kit import Checkpoints
-from spec_core.testing.conformance.probes import first
+from spec_core.testing.conformance.probes import first_right
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.settings_kit import SettingsChecks
 from spec_core.testing.conformance.values_kit import ValueChecks
@@ -50,7 +50,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
     def one_request(self) -> None:
         target = distribution.small_target()
         _, drafters = next(self.near(target), ("", []))
-        together(self.run(drafters, target=target), distribution.requests(3))
+        run_together(self.run(drafters, target=target), distribution.requests(3))
 
     @property
     def says(self) -> Compat:
@@ -79,7 +79,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         known = {r.name: self.text_of(r) for r in requests}
         vocab = self.model.info.vocab
         for kept in (1, 9):
-            yield Oracle(known, first(kept), vocab=vocab, drafts=drafts)
+            yield Oracle(known, first_right(kept), vocab=vocab, drafts=drafts)
         for trees in (False, True):
             yield RandomTrees(known, vocab=vocab, trees=trees, drafts=drafts)
 
@@ -107,13 +107,13 @@ class RuleConformance(ValueChecks, SettingsChecks):
     def test_verdicts_are_paths_of_the_draft(self) -> None:
         requests = self.requests()
         for drafter in self.drafters(requests):
-            together(self.run([drafter]), requests)
+            run_together(self.run([drafter]), requests)
 
     @promise("Every kind of proposal that compat declares is judged, and probs are read only if declared.")
     def test_declared_proposals_are_judged(self) -> None:
         target = distribution.small_target()
         for _, drafters in self.near(target):
-            together(self.run(drafters, target=target), distribution.requests(20))
+            run_together(self.run(drafters, target=target), distribution.requests(20))
 
     @promise(
         "At temperature 0 the text equals that of plain decoding, of the rule alone if it steers, unless it is lossy."
@@ -138,7 +138,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         self.needs_the_targets_text()
         target = distribution.small_target()
         for what, drafters in self.near(target):
-            texts = together(
+            texts = run_together(
                 self.run(drafters, target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
             )
             distribution.check_distribution(texts, target, what)
@@ -150,7 +150,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         target, requests = distribution.small_target(), distribution.requests(40)
         plain = [self.plain(r, target) for r in requests]
         for what, drafters in self.near(target):
-            texts = together(self.run(drafters, target=target), requests)
+            texts = run_together(self.run(drafters, target=target), requests)
             expect(texts != plain, f"{what}: {len(texts)} sampled texts, each the one that shared noise gives")
 
     @promise("Sampling parameters apply to accepted tokens too: banned or truncated tokens are never emitted.")
@@ -170,7 +170,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         target = distribution.small_target()
         asked = [attrs.evolve(r, sampling=sampling) for r in distribution.requests(40)]
         for what, drafters in self.near(target):
-            for request, tokens in zip(asked, together(self.run(drafters, target=target), asked), strict=True):
+            for request, tokens in zip(asked, run_together(self.run(drafters, target=target), asked), strict=True):
                 expect(
                     not wrong(tokens),
                     f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {describe_request(request)}",
@@ -193,18 +193,18 @@ class RuleConformance(ValueChecks, SettingsChecks):
             texts = []
             for seed in (1, 2):
                 with seed_generators(seed):
-                    texts.append(together(self.run(drafters, target=target), requests))
+                    texts.append(run_together(self.run(drafters, target=target), requests))
             for request, one, two in zip(requests, *texts, strict=True):
-                same(one, two, f"the second time; {what}; {describe_request(request)}")
+                expect_same(one, two, f"the second time; {what}; {describe_request(request)}")
 
     @promise("The verdict of a sequence does not depend on the others in the batch.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(12)
         for what, drafters in self.near(target):
-            batched = together(self.run(drafters, target=target), requests)
-            one_by_one = together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
+            batched = run_together(self.run(drafters, target=target), requests)
+            one_by_one = run_together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
             for request, tokens, alone in zip(requests, batched, one_by_one, strict=True):
-                same(tokens, alone, f"alone; {what}; {describe_request(request)}")
+                expect_same(tokens, alone, f"alone; {what}; {describe_request(request)}")
 
     @promise("Under private noise two requests of a run share none: the text of one may be the draft of the other.")
     def test_private_noise_is_new_for_every_request(self) -> None:
@@ -215,7 +215,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
             pytest.skip("does not judge deterministic drafts")
         target, requests = distribution.small_target(), distribution.requests(self.samples)
         run = self.run([distribution.Replays()], target=target, max_sequences=64)
-        first, second = together(run, requests), together(run, requests)
+        first, second = run_together(run, requests), run_together(run, requests)
         expect(first != second, f"{len(first)} pairs of equal requests, each pair with one text")
         distribution.check_distribution(
             second, target, "the second of two equal requests, drafted by the first one's text"
@@ -227,7 +227,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         first = attrs.evolve(requests[0], prompt=self.prompts()[0] * 4)
         for drafter in self.drafters([first, *requests[1:]]):
             first_rule = First({r.name for r in requests[::2]})
-            together(self.run([first_rule, drafter], prefill_chunk=1, draft_max=4), [first, *requests[1:]])
+            run_together(self.run([first_rule, drafter], prefill_chunk=1, draft_max=4), [first, *requests[1:]])
 
     @promise("compat declares from metadata what is judged, by which noise, and whether the rule is lossy.")
     def test_compat_says_what_it_is(self) -> None:
@@ -246,15 +246,15 @@ class RuleConformance(ValueChecks, SettingsChecks):
         plugin, run = self.reading_run()
         requests = [self.value_request(plugin, *pair) for pair in self.accepted_values(plugin, run)]
         requests.append(attrs.evolve(self.value_request(plugin, "", None), name="no values", plugin_values={}))
-        alone = lambda request: together(self.reading_run(reuse=False)[1], [request])[0]
-        batched = together(self.reading_run(max_sequences=len(requests))[1], requests)
+        alone = lambda request: run_together(self.reading_run(reuse=False)[1], [request])[0]
+        batched = run_together(self.reading_run(max_sequences=len(requests))[1], requests)
         for request, tokens in zip(requests, batched, strict=True):
-            same(tokens, alone(request), f"{request.name}; with others of {len(requests)}")
+            expect_same(tokens, alone(request), f"{request.name}; with others of {len(requests)}")
         run, prompt = self.run([Checkpoints()], max_sequences=1), list(self.prompts()[0])
         for request in requests[-8:]:  # each continues the text of the one before, on its slot
             continued = attrs.evolve(request, prompt=list(prompt))
-            tokens = together(run, [continued])[0]
-            same(tokens, alone(continued), f"{request.name}; on a slot that had another")
+            tokens = run_together(run, [continued])[0]
+            expect_same(tokens, alone(continued), f"{request.name}; on a slot that had another")
             prompt += tokens
 
     @promise("The instance keeps no data of a finished sequence.")
@@ -263,7 +263,7 @@ class RuleConformance(ValueChecks, SettingsChecks):
         _, drafters = next(self.near(target), ("", []))
         run = self.run(drafters, target=target, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
-        together(run, [])
+        run_together(run, [])
         run.results.clear()
         check_forgotten(seen, max_sequences=1)
 

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from spec_core.assembly.construct import construct, setting_fields
-from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin
+from spec_core.assembly.construct import construct_plugin, setting_fields
+from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover_plugins, find_plugin, import_plugin
 from spec_core.testing.conformance.base import Conformance, expect
 from spec_core.testing.conformance.probes import SUBJECT
 from spec_core.testing.conformance.promise import promise
@@ -32,7 +32,7 @@ class SettingsChecks(Conformance):
         required = [f.name for f in required_fields(cls) if f.name not in given]
         if required:
             pytest.skip(f"no text can be its setting {', '.join(required)}")
-        rebuilt = construct(cls, given, SUBJECT)
+        rebuilt = construct_plugin(cls, given, SUBJECT)
         expect(type(rebuilt) is cls, f"{cls.__name__}(...) made a {type(rebuilt).__name__}")
         if (entry := entry_of(cls)) is not None:
             show_settings(entry, given)
@@ -63,12 +63,14 @@ def as_text(value: Any) -> str | None:
 def entry_of(cls: type) -> Entry | None:
     """The entry point that names the class; None if it is not installed."""
     name = (cls.__module__, cls.__qualname__)
-    return next((entry for entry in discover(PLUGIN_KINDS) if (entry.point.module, entry.point.attr) == name), None)
+    return next(
+        (entry for entry in discover_plugins(PLUGIN_KINDS) if (entry.point.module, entry.point.attr) == name), None
+    )
 
 
 def show_settings(entry: Entry, given: dict[str, str]) -> None:
     """Run the command that shows the settings of an installed plugin, if there is one."""
-    if not any(command.name == SHOWING for command in discover(("command",))):
+    if not any(command.name == SHOWING for command in discover_plugins(("command",))):
         return
     own = [part for name, text in given.items() for part in ("-o", f"{entry.name}.{name}={text}")]
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -9,8 +9,8 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import Conformance, expect, same, together
-from spec_core.testing.conformance.drive import Along, along, close, host, leaves
+from spec_core.testing.conformance.base import Conformance, expect, expect_same, run_together
+from spec_core.testing.conformance.drive import Along, evaluate_along, expect_close, host, leaves
 from spec_core.testing.drafters import Oracle
 
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}
@@ -29,7 +29,7 @@ class Gated(Conformance):
 
     def one_request(self) -> None:
         requests = self.requests()[:1]
-        together(self.run([self.right(requests, lambda seq: 2)]), requests)
+        run_together(self.run([self.right(requests, lambda seq: 2)]), requests)
 
     @property
     def rounding(self) -> float:
@@ -39,7 +39,7 @@ class Gated(Conformance):
         """Plain states and logits along a text; cached."""
         key = (self.source, self.model.info.name, tuple(text))
         if key not in _along:
-            _along[key] = along(self.model, text)
+            _along[key] = evaluate_along(self.model, text)
         return _along[key]
 
     def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
@@ -62,7 +62,7 @@ class Gated(Conformance):
         for seq, request in zip(seqs, requests, strict=True):
             result = run.take(seq)
             if result.finish_reason != "cancelled":
-                same(result.tokens, self.plain(request), str(request.prompt))
+                expect_same(result.tokens, self.plain(request), str(request.prompt))
 
     def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
         state, expected = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
@@ -72,7 +72,7 @@ class Gated(Conformance):
         what = f"the state of prompt={shown} after {seq.evaluated} tokens"
         expect(len(state) == len(expected), f"{what} has {len(state)} tensors, expected {len(expected)}")
         for i, (one, two) in enumerate(zip(state, expected, strict=True)):
-            close(one, two, self.rounding, f"{what}, tensor {i},")
+            expect_close(one, two, self.rounding, f"{what}, tensor {i},")
 
 
 def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
@@ -81,4 +81,4 @@ def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
         if part.verdict is not None:
             expected = plain[part.seq.name].logits[part.end]
             what = f"the row after {part.end} tokens of prompt={part.seq.tokens[: part.seq.prompt_len]}"
-            close(host(step.logits(part.seq)[0]), expected, tolerance, f"{what}, seed={part.seq.seed},")
+            expect_close(host(step.logits(part.seq)[0]), expected, tolerance, f"{what}, seed={part.seq.seed},")

@@ -10,10 +10,10 @@ import pytest
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.parts import decode_after
 from spec_core.contract.request import Request
-from spec_core.contract.target import Target, Tokenizer, lacking
+from spec_core.contract.target import Target, Tokenizer, lacking_protocol
 from spec_core.contract.values import Compat, Draft, Needs
-from spec_core.testing.conformance.base import describe_request, expect, same, together
-from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
+from spec_core.testing.conformance.base import describe_request, expect, expect_same, run_together
+from spec_core.testing.conformance.drive import Row, expect_close, feed_tokens, forward, host, keep_paths
 from spec_core.testing.conformance.exact_rows import TREE
 from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import Watched
@@ -44,12 +44,14 @@ class TargetConformance(TargetPartChecks):
     @promise("A prompt in chunks gives the same results as in one forward.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
         for text in self.texts:
-            whole = host(feed(self.model, open_sequence(self.model), text).logits[0])
+            whole = host(feed_tokens(self.model, open_sequence(self.model), text).logits[0])
             for size in (1, 2, 4):
                 seq = open_sequence(self.model)
                 for at in range(0, len(text), size):
-                    output = feed(self.model, seq, text[at : at + size])
-                close(host(output.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
+                    output = feed_tokens(self.model, seq, text[at : at + size])
+                expect_close(
+                    host(output.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}"
+                )
 
     @promise("Row 1 + j of a draft attends to committed text and the ancestors of j, at the position of its depth.")
     def test_tree_rows_equal_chains(self) -> None:
@@ -59,18 +61,18 @@ class TargetConformance(TargetPartChecks):
             _, output = forward(self.model, [Row(open_sequence(self.model), text, TREE)], Needs(trees=True))
             for j in range(len(TREE)):
                 chain = [*text, *(TREE.ids[i] for i in TREE.ancestry(j))]
-                expected = host(feed(self.model, open_sequence(self.model), chain).logits[0])
-                close(host(output.logits[1 + j]), expected, self.rounding, f"draft {j} of a tree after {text}")
+                expected = host(feed_tokens(self.model, open_sequence(self.model), chain).logits[0])
+                expect_close(host(output.logits[1 + j]), expected, self.rounding, f"draft {j} of a tree after {text}")
 
     @promise("A rejected draft has no effect: rows after the kept path are dropped, recurrent state is unchanged.")
     def test_rejected_rows_leave_no_trace(self) -> None:
         for text in self.texts:
             seq = open_sequence(self.model)
             step, _ = forward(self.model, [Row(seq, text, Draft([3, 2, 1]))])
-            keep(self.model, step, [()])
-            row = host(feed(self.model, seq, [4, 5]).logits[0])
-            expected = host(feed(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
-            close(row, expected, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
+            keep_paths(self.model, step, [()])
+            row = host(feed_tokens(self.model, seq, [4, 5]).logits[0])
+            expected = host(feed_tokens(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
+            expect_close(row, expected, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
 
     @promise("Rows of a kept tree path are moved together: later rows attend to them as if they were committed tokens.")
     def test_kept_paths_are_moved_together(self) -> None:
@@ -93,29 +95,29 @@ class TargetConformance(TargetPartChecks):
         for want in (0, 1, len(text) // 2, len(text) - 1):
             seq = open_sequence(self.model)
             for token in text:
-                feed(self.model, seq, [token])
+                feed_tokens(self.model, seq, [token])
                 seq.slot.checkpoints[seq.evaluated] = self.model.checkpoint(seq)
             seq.slot.checkpoints = {p: c for p, c in seq.slot.checkpoints.items() if p % 2 and c is not None}
             start = self.model.open(seq, want)
             expect(0 <= start <= want, f"open(seq, {want}) returned {start}")
             seq.evaluated = start
-            row = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
-            expected = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
-            close(row, expected, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
+            row = host(feed_tokens(self.model, seq, [*text[start:want], *other]).logits[0])
+            expected = host(feed_tokens(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
+            expect_close(row, expected, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
 
     @promise("A checkpoint does not change later, and restore returns the sequence to it.")
     def test_checkpoints_are_restored(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
         seq = open_sequence(self.model)
-        feed(self.model, seq, text[:5])
+        feed_tokens(self.model, seq, text[:5])
         seq.slot.checkpoints[5] = self.model.checkpoint(seq)
-        expected = host(feed(self.model, open_sequence(self.model), [*text[:5], *other]).logits[0])
+        expected = host(feed_tokens(self.model, open_sequence(self.model), [*text[:5], *other]).logits[0])
         for later in (text[5:], [1, 1, 1]):
-            feed(self.model, seq, later)
+            feed_tokens(self.model, seq, later)
             self.model.restore(seq, 5)
             seq.evaluated = 5
-            row = host(feed(self.model, seq, other).logits[0])
-            close(row, expected, self.rounding, f"the row after {[*text[:5], *other]}, restored at 5,")
+            row = host(feed_tokens(self.model, seq, other).logits[0])
+            expect_close(row, expected, self.rounding, f"the row after {[*text[:5], *other]}, restored at 5,")
             self.model.restore(seq, 5)
             seq.evaluated = 5
 
@@ -123,47 +125,49 @@ class TargetConformance(TargetPartChecks):
     def test_hidden_states_are_streams_between_blocks(self) -> None:
         info, text = self.model.info, self.texts[0]
         needs = Needs(hidden=range(info.layers + 1))
-        whole = feed(self.model, open_sequence(self.model), text, needs).hidden
+        whole = feed_tokens(self.model, open_sequence(self.model), text, needs).hidden
         expect(set(whole) == set(needs.hidden), f"requested {sorted(needs.hidden)}, got {sorted(whole)}")
         for i, stream in whole.items():
             expect(tuple(stream.shape) == (len(text), info.width), f"hidden[{i}] has the shape {list(stream.shape)}")
         seq = open_sequence(self.model)
         for at, token in enumerate(text):
-            alone = feed(self.model, seq, [token], needs).hidden
+            alone = feed_tokens(self.model, seq, [token], needs).hidden
             for i, stream in alone.items():
-                close(host(stream[0]), host(whole[i][at]), self.rounding, f"hidden[{i}] of row {at} of {text}, alone,")
+                expect_close(
+                    host(stream[0]), host(whole[i][at]), self.rounding, f"hidden[{i}] of row {at} of {text}, alone,"
+                )
 
     @promise("A row given as an embedding enters block 0 unchanged; hidden[0] of a token is its embedding.")
     def test_embeddings_enter_the_first_block(self) -> None:
         text = self.texts[0]
-        entered = feed(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
-        plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
+        entered = feed_tokens(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
+        plain = host(feed_tokens(self.model, open_sequence(self.model), text).logits[0])
         embeds = {2: entered[2], 5: entered[5]}
         tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
         seq = open_sequence(self.model, embeds)
-        output = feed(self.model, seq, tokens, Needs(hidden={0}))
-        close(host(output.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
-        close(host(output.logits[0]), plain, self.rounding, f"the last row of {tokens}")
+        output = feed_tokens(self.model, seq, tokens, Needs(hidden={0}))
+        expect_close(host(output.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
+        expect_close(host(output.logits[0]), plain, self.rounding, f"the last row of {tokens}")
 
     @promise("Needs.final gives [R, D]: the input of the output matrix, from which it computes the logits.")
     def test_final_is_what_the_output_matrix_reads(self) -> None:
         info = self.model.info
-        output = feed(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
+        output = feed_tokens(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
         shape = (len(self.texts[0]), info.width)
         final = output.final
         expect(final is not None and tuple(final.shape) == shape, f"final is not {list(shape)}")
         assert final is not None
         logits = host(final) @ host(self.model.tensor("output.weight")).T
-        close(logits, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
+        expect_close(logits, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
     @promise("Other requested outputs do not change the logits.")
     def test_needs_change_no_logits(self) -> None:
         text = self.texts[0]
-        plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
+        plain = host(feed_tokens(self.model, open_sequence(self.model), text).logits[0])
         hidden = range(self.model.info.layers + 1)
         for needs in (Needs(hidden=hidden), Needs(final=True), Needs(all_logits=True), Needs(hidden={0}, final=True)):
-            row = host(feed(self.model, open_sequence(self.model), text, needs).logits[-1])
-            close(row, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
+            row = host(feed_tokens(self.model, open_sequence(self.model), text, needs).logits[-1])
+            expect_close(row, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
 
     @promise("Logits are [rows, V]: the last pending row and the drafts of deciding parts; or all rows.")
     def test_logits_of_the_rows_that_decide(self) -> None:
@@ -177,8 +181,10 @@ class TargetConformance(TargetPartChecks):
             step, output = forward(self.model, rows, needs)
             shape = (count, self.model.info.vocab)
             expect(tuple(output.logits.shape) == shape, f"logits are {list(output.logits.shape)}, not {list(shape)}")
-            expected = host(feed(self.model, open_sequence(self.model), third).logits[0])
-            close(host(output.logits[step.parts[2].logits_row]), expected, self.rounding, f"the last row of {third}")
+            expected = host(feed_tokens(self.model, open_sequence(self.model), third).logits[0])
+            expect_close(
+                host(output.logits[step.parts[2].logits_row]), expected, self.rounding, f"the last row of {third}"
+            )
 
     @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for an unknown name.")
     def test_tensors_are_found_by_name(self) -> None:
@@ -221,7 +227,7 @@ class TargetConformance(TargetPartChecks):
         words, info = self.model.tokenizer, self.model.info
         if words is None:
             pytest.skip("this target has no tokenizer")
-        expect(lacking(self.model) is None, str(lacking(self.model)))
+        expect(lacking_protocol(self.model) is None, str(lacking_protocol(self.model)))
         expect(0 < words.vocab_size <= info.vocab, f"vocab_size is {words.vocab_size}, info.vocab {info.vocab}")
         expect(words.identity == info.vocab_id != "", f"identity {words.identity!r}, info.vocab_id {info.vocab_id!r}")
         expect(words.eog == info.eog, f"eog is {sorted(words.eog)}, info.eog {sorted(info.eog)}")
@@ -253,7 +259,7 @@ class TargetConformance(TargetPartChecks):
     @promise("TargetInfo matches the model: vocabulary, width, layers, kinds of state, tokens that end a text.")
     def test_info_matches_the_forward(self) -> None:
         info, seq = self.model.info, open_sequence(self.model)
-        output = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
+        output = feed_tokens(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
         expect(output.logits.shape[-1] == info.vocab, f"vocab is {info.vocab}, rows have {output.logits.shape[-1]}")
         width = output.hidden[info.layers].shape[-1]
         expect(width == info.width, f"width is {info.width}, hidden states have {width}")
@@ -269,7 +275,7 @@ class TargetConformance(TargetPartChecks):
         if context > MOST_CONTEXT:
             pytest.skip(f"a context of {context} is not filled")
         request = Request((self.prompts()[0] * context)[: context - 3], max_tokens=9, ignore_eos=True)
-        (tokens,) = together(self.run([], prefill_chunk=64), [request])
+        (tokens,) = run_together(self.run([], prefill_chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 
     @promise("The target owns the rollback of its attention rows, if it has any, and of no state that it lacks.")
@@ -286,7 +292,7 @@ class TargetConformance(TargetPartChecks):
         self.is_plain(run, [first])
         again = attrs.evolve(first, prompt=[*text[:-4], 1, 2], max_tokens=6)
         seq = run.submit(again)
-        together(run, [])
+        run_together(run, [])
         expect(seq.reused > 0, "no row was reused")
         expect(run.take(seq).tokens == self.plain(again), f"the text differs on {seq.reused} reused rows")
 
@@ -312,10 +318,10 @@ class TargetConformance(TargetPartChecks):
         while one.verdict_count < 2:
             run.step()
         two = run.submit(other)
-        together(run, [])
+        run_together(run, [])
         expect(two.reused > 0, "no row was copied")
         for seq, request in ((one, first), (two, other)):
-            same(run.take(seq).tokens, self.plain(request), describe_request(request))
+            expect_same(run.take(seq).tokens, self.plain(request), describe_request(request))
         self.is_plain(run, [again])
 
 

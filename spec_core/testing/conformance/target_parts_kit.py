@@ -24,7 +24,7 @@ from spec_core.contract.target_parts import (
 )
 from spec_core.contract.values import Draft, Needs
 from spec_core.testing.conformance.base import expect
-from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
+from spec_core.testing.conformance.drive import Row, expect_close, feed_tokens, forward, host, keep_paths
 from spec_core.testing.conformance.exact_rows import RowChecks
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.toolkit.drive import forward as drive
@@ -87,10 +87,10 @@ class TargetPartChecks(RowChecks):
         blocks = {i: heads for i in range(self.model.info.layers) if (heads := reader.heads(i)) is not None}
         expect(bool(blocks), "no block has heads")
         whole, pieces = open_sequence(self.model), open_sequence(self.model)
-        feed(self.model, whole, TEXT)
+        feed_tokens(self.model, whole, TEXT)
         step, _ = forward(self.model, [Row(pieces, TEXT[:4], Draft([9, 8, 7]))])
-        keep(self.model, step, [()])
-        feed(self.model, pieces, TEXT[4:])
+        keep_paths(self.model, step, [()])
+        feed_tokens(self.model, pieces, TEXT[4:])
         for block, heads in blocks.items():
             for name, one, other in zip(
                 ("keys", "values"),
@@ -100,7 +100,7 @@ class TargetPartChecks(RowChecks):
             ):
                 size = (heads.kv_heads, len(TEXT), heads.dim)
                 expect(tuple(one.shape) == size, f"{name} of block {block} are {list(one.shape)}, not {list(size)}")
-                close(host(other), host(one), self.rounding, f"{name} of block {block} after a rejected draft")
+                expect_close(host(other), host(one), self.rounding, f"{name} of block {block} after a rejected draft")
             rows = reader.rows(whole, len(TEXT))
             for name, one, other in zip(("keys", "values"), rows.read(block, 3), rows.read(block), strict=True):
                 expect(torch.equal(one, other[:, 3:]), f"{name} of block {block} from row 3 on are others")
@@ -113,12 +113,12 @@ class TargetPartChecks(RowChecks):
         part, at = partial_forward(self.model, range(self.model.info.layers)), len(TEXT) - 3
         drafted, alone = open_sequence(self.model), open_sequence(self.model)
         for seq in (drafted, alone):
-            feed(self.model, seq, TEXT[:at])
+            feed_tokens(self.model, seq, TEXT[:at])
         guess = host(part.forward([(drafted, at, TEXT[at:])])).copy()
         part.forward([(drafted, at + 1, [9, 8, 7])])
-        one, two = (host(feed(self.model, seq, TEXT[at:]).logits) for seq in (drafted, alone))
+        one, two = (host(feed_tokens(self.model, seq, TEXT[at:]).logits) for seq in (drafted, alone))
         expect(np.array_equal(one, two), "the forward after it has other logits")
-        close(guess, two, self.rounding, "a row of logits of all blocks")
+        expect_close(guess, two, self.rounding, "a row of logits of all blocks")
         try:
             part.forward([(drafted, at - 1, [1])])
         except ValueError:
@@ -130,14 +130,14 @@ class TargetPartChecks(RowChecks):
         if (problem := partial_problem(self.model)) is not None:
             pytest.skip(problem)
         part, seq = partial_forward(self.model, range(self.model.info.layers)), open_sequence(self.model)
-        feed(self.model, seq, TEXT[:-3])
+        feed_tokens(self.model, seq, TEXT[:-3])
         rows = [(seq, len(TEXT) - 3, TEXT[-3:])]
         last = host(part.forward(rows)).copy()
         for first in (0, 2):
             logits = part.forward_rows(rows, first)
             counts = [len(one) for one in logits]
             expect(counts == [3 - first], f"rows from number {first} of 3 on: {counts} rows in place of {[3 - first]}")
-            close(host(logits[0][-1:]), last, self.rounding, "the last row of forward_rows")
+            expect_close(host(logits[0][-1:]), last, self.rounding, "the last row of forward_rows")
 
     @promise("Drafts that follow draft rows of the last forward have the logits of one forward over all of them.")
     def test_drafts_that_follow_drafts_are_as_in_one_forward(self) -> None:
@@ -149,7 +149,7 @@ class TargetPartChecks(RowChecks):
             rows = self._grow(draft)
             for j, row in enumerate(rows):
                 expected = host(output.logits[step.parts[0].logits_row + 1 + j])
-                close(row, expected, self.rounding, f"the row after draft {j}, parents {parents}")
+                expect_close(row, expected, self.rounding, f"the row after draft {j}, parents {parents}")
 
     def _grow(self, draft: Draft) -> list[np.ndarray]:
         """Rows of logits after the tokens of a draft that is evaluated in several forwards."""
@@ -207,12 +207,12 @@ class TargetPartChecks(RowChecks):
         rows = probed_output.logits
         expect(len(rows) == len(expected), f"{len(rows)} rows of logits in place of {len(expected)}")
         for row, other in enumerate(expected):
-            close(host(rows[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
-        feed(self.model, plain, TEXT)
+            expect_close(host(rows[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
+        feed_tokens(self.model, plain, TEXT)
         list.extend(probed.tokens, TEXT)
         probed.evaluated = len(TEXT)
-        one, two = (host(feed(self.model, seq, [7]).logits).copy() for seq in (probed, plain))
-        close(one, two, self.rounding, "the next forward after probe rows")
+        one, two = (host(feed_tokens(self.model, seq, [7]).logits).copy() for seq in (probed, plain))
+        expect_close(one, two, self.rounding, "the next forward after probe rows")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from spec_core import AcceptStep, Compat, Needs, Part, Refusal, Sequence, StashKey, Target, hookimpl, load
-from spec_core.toolkit import adjust, forward, open_sequence, support, uniform, walk
+from spec_core.toolkit import adjust_row, forward, open_sequence, support, uniform, walk_draft
 
 
 @attrs.define(eq=False)
@@ -59,7 +59,7 @@ class Contrast:
             small = logits[part.logits_row : part.logits_row + 1 + part.drafted]
             large = step.logits(seq)
             choose = lambda row, seq=seq, large=large, small=small: self.choose(step, seq, row, large, small)
-            step.decide(seq, walk(step.part(seq).draft, choose))
+            step.decide(seq, walk_draft(step.part(seq).draft, choose))
 
     def part_of(self, seq: Sequence, part: Part) -> Part:
         """The rows that the small model lacks of this text, and the draft."""
@@ -72,7 +72,7 @@ class Contrast:
     def choose(self, step: AcceptStep, seq: Sequence, row: int, large: Any, small: Any) -> int:
         """The token after a row, by the seed's noise of its position."""
         history = step.history(seq, row)
-        logits = adjust(large[row].double(), seq.sampling, history, seq.prompt_len, step.mask(seq, row))
+        logits = adjust_row(large[row].double(), seq.sampling, history, seq.prompt_len, step.mask(seq, row))
         likely = logits >= logits.max() + math.log(self.plausible)
         steered = torch.where(likely, (1 + self.weight) * logits - self.weight * small[row].double(), -torch.inf)
         if seq.sampling.temperature == 0:

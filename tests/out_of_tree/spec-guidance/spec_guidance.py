@@ -30,7 +30,7 @@ from spec_core import (
     UsageError,
     hookimpl,
 )
-from spec_core.toolkit import adjust, forward, open_sequence, support, uniform, walk
+from spec_core.toolkit import adjust_row, forward, open_sequence, support, uniform, walk_draft
 
 SCALE_MAX = 100.0
 
@@ -145,7 +145,7 @@ class Guidance:
             choose = lambda row, seq=seq, scale=scale, rows=(positive, negative): self.choose(
                 step, seq, row, scale, *rows
             )
-            step.decide(seq, walk(step.part(seq).draft, choose))
+            step.decide(seq, walk_draft(step.part(seq).draft, choose))
         self.logits.clear()
 
     def choose(
@@ -157,7 +157,7 @@ class Guidance:
             against = negative[row].double()
             logits = against + scale * (logits - against)
         history = step.history(seq, row)
-        adjusted = adjust(logits, seq.sampling, history, seq.prompt_len, step.mask(seq, row))
+        adjusted = adjust_row(logits, seq.sampling, history, seq.prompt_len, step.mask(seq, row))
         if seq.sampling.temperature == 0:
             return int(adjusted.argmax())
         ids, scores = support(adjusted, seq.sampling)

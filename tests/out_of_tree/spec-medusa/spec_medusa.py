@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, silu
 
 from spec_core import Compat, Draft, DraftStep, Needs, Refusal, Rows, StashKey, Target, TargetInfo, hookimpl, load
-from spec_core.toolkit import TreeLimits, TreeNode, confidences, evaluate, grow_tree, likeliest, p_min_field
+from spec_core.toolkit import TreeLimits, TreeNode, confidences, evaluate, grow_tree, most_likely, p_min_field
 
 Row = list[tuple[int, float]]
 """The likeliest tokens of one head, each with its probability."""
@@ -57,7 +57,7 @@ class Medusa:
     def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             hidden = seq.stash[self.last]  # of the row before the last token
-            rows = likeliest(predict(self.heads, hidden[None])[:, 0], self.width)
+            rows = most_likely(predict(self.heads, hidden[None])[:, 0], self.width)
             depth, nodes = min(budget, len(rows)), min(step.nodes(seq), self.nodes_max)
             limits = TreeLimits(depth, nodes, self.width, step.price(seq, self.p_min, 0.1), seq.stop.tokens)
             following = partial(candidates, rows, limits.p_min)

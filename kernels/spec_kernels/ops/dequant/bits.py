@@ -12,7 +12,7 @@ def numbers(data: Tensor, dtype: torch.dtype) -> Tensor:
     return data.clone(memory_format=torch.contiguous_format).view(dtype).float()
 
 
-def half(data: Tensor) -> Tensor:
+def half_floats(data: Tensor) -> Tensor:
     """uint8 [n, 2k] -> float32 [n, k]."""
     return numbers(data, torch.float16)
 
@@ -53,6 +53,6 @@ def scales_and_mins(data: Tensor) -> tuple[Tensor, Tensor]:
     return scales, mins
 
 
-def lookup(table: tuple[int, ...], indices: Tensor) -> Tensor:
+def lookup_values(table: tuple[int, ...], indices: Tensor) -> Tensor:
     """float32 values of a table at uint8 indices."""
     return torch.tensor(table, dtype=torch.float32, device=indices.device)[indices.int()]

@@ -14,9 +14,9 @@ from torch import Tensor
 from spec_kernels.ops.dequant.bits import (
     fields,
     five_bits,
-    half,
+    half_floats,
     halves,
-    lookup,
+    lookup_values,
     numbers,
     pairs,
     scales_and_mins,
@@ -65,30 +65,30 @@ def _plain(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
 
 
 def _q8_0(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * numbers(b[:, 2:], torch.int8)
+    return half_floats(b[:, :2]) * numbers(b[:, 2:], torch.int8)
 
 
 def _q4_0(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * (halves(b[:, 2:]).float() - 8)
+    return half_floats(b[:, :2]) * (halves(b[:, 2:]).float() - 8)
 
 
 def _q4_1(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * halves(b[:, 4:]).float() + half(b[:, 2:4])
+    return half_floats(b[:, :2]) * halves(b[:, 4:]).float() + half_floats(b[:, 2:4])
 
 
 def _q5_0(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * (five_bits(b[:, 6:], b[:, 2:6]).float() - 16)
+    return half_floats(b[:, :2]) * (five_bits(b[:, 6:], b[:, 2:6]).float() - 16)
 
 
 def _q5_1(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * five_bits(b[:, 8:], b[:, 4:8]).float() + half(b[:, 2:4])
+    return half_floats(b[:, :2]) * five_bits(b[:, 8:], b[:, 4:8]).float() + half_floats(b[:, 2:4])
 
 
 def _scale_and_shift(b: Tensor, q: Tensor) -> Tensor:
     """d * scale * q - dmin * min of Q4_K and Q5_K; q [n, 8, 32]."""
     scales, mins = scales_and_mins(b[:, 4:16])
-    scale = half(b[:, :2]) * scales.float()
-    minimum = half(b[:, 2:4]) * mins.float()
+    scale = half_floats(b[:, :2]) * scales.float()
+    minimum = half_floats(b[:, 2:4]) * mins.float()
     return (scale[..., None] * q.float() - minimum[..., None]).flatten(1)
 
 
@@ -101,7 +101,7 @@ def _q5_k(b: Tensor) -> Tensor:
 
 
 def _q6_k(b: Tensor) -> Tensor:
-    scale = half(b[:, 208:]) * numbers(b[:, 192:208], torch.int8)
+    scale = half_floats(b[:, 208:]) * numbers(b[:, 192:208], torch.int8)
     return (scale[..., None] * (six_bits(b[:, :128], b[:, 128:192]).float() - 32)).flatten(1)
 
 
@@ -110,38 +110,38 @@ def _q3_k(b: Tensor) -> Tensor:
     third = fields(b[:, :32], 1).reshape(-1, 16, 16).float()
     s = b[:, 96:108]
     scales = halves(s[:, :8]) | (fields(s[:, 8:], 2).flatten(1) << 4)
-    scale = half(b[:, 108:]) * (scales.float() - 32)
+    scale = half_floats(b[:, 108:]) * (scales.float() - 32)
     # The third bit is stored inverted: where it is missing, 4 is taken away.
     return (scale[..., None] * (low - 4 * (1 - third))).flatten(1)
 
 
 def _q2_k(b: Tensor) -> Tensor:
     q = fields(b[:, 16:80].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).float()
-    scale = half(b[:, 80:82]) * (b[:, :16] & 15).float()
-    minimum = half(b[:, 82:]) * (b[:, :16] >> 4).float()
+    scale = half_floats(b[:, 80:82]) * (b[:, :16] & 15).float()
+    minimum = half_floats(b[:, 82:]) * (b[:, :16] >> 4).float()
     return (scale[..., None] * q - minimum[..., None]).flatten(1)
 
 
 def _iq4_nl(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * lookup(IQ4, halves(b[:, 2:]))
+    return half_floats(b[:, :2]) * lookup_values(IQ4, halves(b[:, 2:]))
 
 
 def _iq4_xs(b: Tensor) -> Tensor:
     low = fields(b[:, 4:8], 4).transpose(1, 2).flatten(1)
     high = fields(b[:, 2:4], 2).transpose(1, 2).flatten(1)
-    scale = half(b[:, :2]) * ((low | (high << 4)).float() - 32)
-    return (scale[..., None] * lookup(IQ4, halves(b[:, 8:].reshape(-1, 8, 16)))).flatten(1)
+    scale = half_floats(b[:, :2]) * ((low | (high << 4)).float() - 32)
+    return (scale[..., None] * lookup_values(IQ4, halves(b[:, 8:].reshape(-1, 8, 16)))).flatten(1)
 
 
 def _mxfp4(b: Tensor) -> Tensor:
     # float64, because the smallest scales are subnormal in float32.
     scale = torch.exp2(b[:, :1].double() - 128).float()
-    return scale * lookup(FP4, halves(b[:, 1:]))
+    return scale * lookup_values(FP4, halves(b[:, 1:]))
 
 
 def _nvfp4(b: Tensor) -> Tensor:
     scale = _ue4m3(b[:, :4]) * 0.5
-    return (scale[..., None] * lookup(FP4, halves(b[:, 4:].reshape(-1, 4, 8)))).flatten(1)
+    return (scale[..., None] * lookup_values(FP4, halves(b[:, 4:].reshape(-1, 4, 8)))).flatten(1)
 
 
 def _ue4m3(b: Tensor) -> Tensor:

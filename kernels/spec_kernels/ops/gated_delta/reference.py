@@ -41,7 +41,7 @@ def scan(
     return _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage, False).all_rows()
 
 
-def replay(
+def replay_rows(
     states: Tensor, k: Tensor, d: Tensor, g: Tensor, key_of: Tensor, path: Sequence[int], source: int, target: int
 ) -> None:
     """Run recorded rows along a path: S = exp(g) S + k dᵀ from states[source] into states[target], in place if equal.

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def route(logits: Tensor, top: int, normalise: bool, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def route_rows(logits: Tensor, top: int, normalise: bool, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Experts of every row and their weights: softmax over all E in float32, then the ``top`` best.
 
     logits: [R, E]    normalise: whether the chosen weights are divided by their sum

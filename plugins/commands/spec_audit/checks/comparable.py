@@ -11,7 +11,7 @@ from spec_commands.servers.answers import Answer, Token
 from spec_audit.asks import DRAFTS, PLAIN, Ask
 from spec_audit.audit import ROUNDING, Audit
 from spec_audit.budget import Budget, Cost
-from spec_audit.parity import explain
+from spec_audit.parity import explain_difference
 from spec_audit.promise import Report, Skipped, ask_plain, promise
 from spec_audit.verdict import Section, share
 
@@ -28,7 +28,7 @@ def cost(budget: Budget) -> Cost:
     return greedy + logprobs + Cost(3 * budget.few, 3 * budget.few * SEED_TOKENS) + Cost(6, 60)
 
 
-def run(audit: Audit) -> Section:
+def check_comparability(audit: Audit) -> Section:
     """Measure the floor, and what the server offers; the facts of the audit are set from here."""
     return Section(TITLE, (_repeat(audit), _logprobs(audit), _seeds(audit), _several(audit)))
 
@@ -45,7 +45,7 @@ def _repeat(audit: Audit) -> Report:
     equal = f"{share(len(asks) - len(pairs), asks)} plain texts are the same {how}"
     if not pairs:
         return equal, ""
-    gaps = [gap for gap in (explain(audit, *pair).gap for pair in pairs) if gap is not None]
+    gaps = [gap for gap in (explain_difference(audit, *pair).gap for pair in pairs) if gap is not None]
     audit.facts.rounding = max([ROUNDING, *(1.5 * gap for gap in gaps)])
     shown = f"; they differ at gaps of at most {max(gaps):.3g}" if gaps else ""
     raise Skipped(f"{equal}{shown}: this is the floor of all greedy texts")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spec_commands.http_client import Client
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 SWITCHES: Mapping[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ def parse_switch(text: str) -> dict[str, Any]:
     field, equals, value = text.partition("=")
     if not equals or not field:
         names = ", ".join(SWITCHES)
-        raise UsageError(f"--off {quote(text)} is no switch", hint=f"write FIELD=VALUE, or a known one: {names}")
+        raise UsageError(f"--off {quote_value(text)} is no switch", hint=f"write FIELD=VALUE, or a known one: {names}")
     try:
         return {field: json.loads(value)}
     except (ValueError, RecursionError):

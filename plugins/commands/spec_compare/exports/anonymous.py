@@ -14,7 +14,7 @@ from spec_commands import common
 
 from spec_compare.inputs.conversation import PICTURE
 from spec_compare.records import costs, prompts
-from spec_compare.records.reading import LAPS, read
+from spec_compare.records.reading import LAPS, read_results
 
 PATH = re.compile(r"[^\s,;:=\"'()]*[/\\][^\s,;:=\"'()]*")
 """A path inside a text, such as the file of a method."""
@@ -34,12 +34,12 @@ def anonymous_copy(folder: Path, is_anonymous: bool) -> Iterator[Path]:
     if not is_anonymous:
         yield folder
         return
-    end, own_costs = read(folder).end, costs.read(folder)
+    end, own_costs = read_results(folder).end, costs.read_costs(folder)
     with TemporaryDirectory() as place:
         copy = Path(place)
         copy.joinpath(LAPS).write_bytes(hide_names((folder / LAPS).read_bytes()[:end]))
         if own_costs is not None:
-            costs.write(copy, {hide_paths(name): one for name, one in own_costs.items()})
+            costs.write_costs(copy, {hide_paths(name): one for name, one in own_costs.items()})
         if (folder / prompts.NAME).exists():
             copy.joinpath(prompts.NAME).write_bytes(_hide_pictures((folder / prompts.NAME).read_bytes()))
         yield copy

@@ -24,12 +24,12 @@ DIGITS = 18
 """Max digits of an id that is written as a number."""
 
 
-def write(outcome: Outcome, folder: Path) -> list[Path]:
+def write_answers(outcome: Outcome, folder: Path) -> list[Path]:
     """One file per contender and repeat: ``NAME.jsonl``, or ``NAME-run2.jsonl`` if there are several."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
     texts: dict[tuple[str, int], dict[str, list[Record]]] = {}
     for record in (r for lap in outcome.laps for r in lap.records):
         texts.setdefault((record.contender, record.repeat), {}).setdefault(record.prompt, []).append(record)

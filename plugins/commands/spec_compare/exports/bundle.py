@@ -17,11 +17,11 @@ import attrs
 from spec_commands import common
 from spec_commands.json_text import format_json
 
-from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.outcome import Outcome, recompute_outcome
 from spec_compare.figures.summary import Row
 from spec_compare.records import costs, prompts, schema
-from spec_compare.records.reading import LAPS, SUMMARY, read
-from spec_core.errors import UsageError, quote, why
+from spec_compare.records.reading import LAPS, SUMMARY, read_results
+from spec_core.errors import UsageError, error_message, quote_value
 
 MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
 FORMAT, VERSION = "spec-core bundle", "1.2"
@@ -50,30 +50,30 @@ CLOSE = 1e-9
 HINT = "get the bundle again from its source, or make it again with `spec compare bundle DIR FILE`"
 
 
-def write(folder: Path, file: Path, report: bool, with_prompts: bool = True) -> str:
+def write_bundle(folder: Path, file: Path, report: bool, with_prompts: bool = True) -> str:
     """Write the bundle of a complete comparison; returns its SHA-256. report: with the HTML page.
 
     with_prompts: False leaves out the prompts, of the report too.
 
     Raises UsageError if the comparison is not complete, or the file cannot be written.
     """
-    comparison = read(folder)
+    comparison = read_results(folder)
     if not comparison.complete:
         raise UsageError(
             f"{folder} has {len(comparison.laps)} of {comparison.header.laps} laps",
             hint="continue the comparison with the same command and --out",
         )
-    result = recompute(comparison)
+    result = recompute_outcome(comparison)
     data = zip_files(contents(folder, result if with_prompts else attrs.evolve(result, prompts=[]), report))
     try:
-        common.write(file, data)
+        common.write_file(file, data)
     except OSError as error:
-        raise common.unwritable(file, error) from error
+        raise common.write_error(file, error) from error
     return hashlib.sha256(data).hexdigest()
 
 
 def contents(folder: Path, outcome: Outcome, report: bool) -> dict[str, bytes]:
-    """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
+    """{name: data} of everything but the manifest. The summary is recomputed, as ``check_bundle`` will do."""
     files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
     files[SUMMARY] = format_json(outcome.body(), indent=1).encode()
     left_out = () if outcome.prompts else (prompts.NAME,)
@@ -83,7 +83,7 @@ def contents(folder: Path, outcome: Outcome, report: bool) -> dict[str, bytes]:
     if report:
         from spec_compare.report import page, svg
 
-        svg.check()
+        svg.check_matplotlib()
         files[REPORT] = page.page(outcome).encode("utf-8", "replace")
     return files
 
@@ -101,28 +101,28 @@ def entry(data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def check(file: Path) -> tuple[Outcome, str]:
+def check_bundle(file: Path) -> tuple[Outcome, str]:
     """The outcome recomputed from a bundle's records, and the SHA-256 of the bundle.
 
     Raises UsageError if the file is no bundle, is truncated, has other contents than its manifest says, or if its
     summary is not what its records give.
     """
     with TemporaryDirectory() as folder:
-        unzip(file, Path(folder))
-        comparison = read(Path(folder))
+        unzip_bundle(file, Path(folder))
+        comparison = read_results(Path(folder))
         if not comparison.complete:
             extent = f"{len(comparison.laps)} of {comparison.header.laps} laps"
             raise UsageError(f"{file} has {extent}: its records were cut", hint=HINT)
-        result = recompute(comparison)
+        result = recompute_outcome(comparison)
         _check_rows(file, (Path(folder) / SUMMARY).read_bytes(), result.rows)
     try:
         with file.open("rb") as stream:
             return result, hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{file}: {error_message(error)}", hint=HINT) from error
 
 
-def unzip(file: Path, folder: Path) -> None:
+def unzip_bundle(file: Path, folder: Path) -> None:
     """Write the files of a bundle to a folder, each of the size and hash that the manifest says."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -133,9 +133,9 @@ def unzip(file: Path, folder: Path) -> None:
             for name, facts in listed.items():
                 _extract(file, archive, name, facts, folder / name)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
-        raise UsageError(f"{file} is not a bundle, or a damaged one: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{file} is not a bundle, or a damaged one: {error_message(error)}", hint=HINT) from error
     except (RuntimeError, zlib.error) as error:
-        raise UsageError(f"{file} is damaged: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{file} is damaged: {error_message(error)}", hint=HINT) from error
 
 
 def _manifest(file: Path, archive: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
@@ -152,18 +152,20 @@ def _manifest(file: Path, archive: zipfile.ZipFile) -> dict[str, dict[str, Any]]
     ):
         raise UsageError(f"{file}: {MANIFEST} is not one of {FORMAT}", hint=HINT)
     if str(manifest.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
-        raise UsageError(f"{file} has the format version {quote(manifest.get('version'))}, not {VERSION}", hint=HINT)
+        raise UsageError(
+            f"{file} has the format version {quote_value(manifest.get('version'))}, not {VERSION}", hint=HINT
+        )
     return manifest["files"]
 
 
 def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]) -> None:
     names = sorted(archive.namelist())
     if names != sorted([MANIFEST, *listed]):
-        raise UsageError(f"{file} has other files than its manifest lists: {quote(names)}", hint=HINT)
+        raise UsageError(f"{file} has other files than its manifest lists: {quote_value(names)}", hint=HINT)
     if missing := [name for name in NEEDED if name not in listed]:
         raise UsageError(f"{file} has no {', '.join(missing)}", hint=HINT)
     if unknown := [name for name in listed if name not in (*NEEDED, *OPTIONAL)]:
-        raise UsageError(f"{file} has {quote(unknown[0])}, which no bundle has", hint=HINT)
+        raise UsageError(f"{file} has {quote_value(unknown[0])}, which no bundle has", hint=HINT)
 
 
 def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
@@ -215,26 +217,26 @@ def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
         claimed = json.loads(summary)["rows"]
         names = [(row["contender"], row["family"]) for row in claimed]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{file}: {SUMMARY} is malformed: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{file}: {SUMMARY} is malformed: {error_message(error)}", hint=HINT) from error
     if names != [(row.contender, row.family) for row in rows]:
         raise UsageError(f"{file}: {SUMMARY} has other rows than the records", hint=HINT)
     for claim, row in zip(claimed, rows, strict=True):
         left_out = () if NEW_FIGURE in claim else (*WORST, *(ENDS if row.low is None else ()))
         for name, value in json.loads(common.as_json(attrs.asdict(row))).items():
-            if name not in left_out and not same(claim.get(name), value):
+            if name not in left_out and not same_numbers(claim.get(name), value):
                 raise UsageError(
-                    f"{file}: {SUMMARY} says {name} {quote(claim.get(name))} of {row.contender} on {row.family}, "
-                    f"the records give {quote(value)}",
+                    f"{file}: {SUMMARY} says {name} {quote_value(claim.get(name))} of {row.contender} on {row.family}, "
+                    f"the records give {quote_value(value)}",
                     hint=HINT,
                 )
 
 
-def same(a: Any, b: Any) -> bool:
+def same_numbers(a: Any, b: Any) -> bool:
     """Whether numbers are equal up to rounding."""
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(same_numbers(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(same_numbers, a, b))
     if isinstance(a, float) or isinstance(b, float):
         numbers = type(a) in (int, float) and type(b) in (int, float)
         return numbers and math.isclose(a, b, rel_tol=CLOSE, abs_tol=CLOSE)

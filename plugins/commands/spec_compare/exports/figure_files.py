@@ -40,7 +40,7 @@ def write_figures(outcome: Outcome, folder: Path, formats: Iterable[str]) -> lis
     Raises UsageError for an unknown format, without matplotlib, and if a file cannot be written.
     """
     chosen, note = check_formats(formats), describe_unreliability(outcome.warnings)
-    svg.check()
+    svg.check_matplotlib()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [
@@ -50,7 +50,7 @@ def write_figures(outcome: Outcome, folder: Path, formats: Iterable[str]) -> lis
             for path in write_drawing(figure, part, [folder / f"{stem}.{form}" for form in chosen], note)
         ]
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
 
 
 def check_formats(formats: Iterable[str]) -> list[str]:

@@ -36,7 +36,7 @@ class Curve:
     rows: dict[int, Row] = attrs.field(factory=dict)
 
 
-def write(outcome: Outcome, folder: Path, thinking: str) -> list[Path]:
+def write_golden(outcome: Outcome, folder: Path, thinking: str) -> list[Path]:
     """Write the files. Raises UsageError if no contender has a length, or if a file cannot be written."""
     require_yaml()
     listed = curves(outcome)
@@ -47,7 +47,7 @@ def write(outcome: Outcome, folder: Path, thinking: str) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
     names = file_names([curve.title for curve in listed])
     return [
         write_file(folder / f"{names[curve.title]}.yaml", text(outcome.header, curve, thinking).encode())

@@ -10,12 +10,12 @@ import attrs
 from spec_commands.tables import WIDE, Cells, show_table, terminal_width
 
 from spec_compare.figures.columns import COLUMNS, EACH, INTERVAL, interval_title
-from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.outcome import Outcome, recompute_outcome
 from spec_compare.figures.overlap import intervals_overlap
 from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.header import ContenderFacts, Header
-from spec_compare.records.reading import read
-from spec_core.errors import UsageError, quote
+from spec_compare.records.reading import read_results
+from spec_core.errors import UsageError, quote_value
 
 MACHINE = ("threads", "device")
 """Settings that may differ between machines."""
@@ -32,7 +32,7 @@ class Column:
 
 def columns(folders: Iterable[Path]) -> list[Column]:
     """The machines in this order. Raises UsageError if they did not run the same comparison."""
-    results = [(folder, recompute(read(folder))) for folder in folders]
+    results = [(folder, recompute_outcome(read_results(folder))) for folder in folders]
     if len(results) < 2:
         raise UsageError("merge needs two directories or more", hint="spec compare merge A B; show DIR prints one")
     first_folder, first = results[0]
@@ -55,7 +55,7 @@ def differences(a: Header, b: Header) -> list[str]:
     """Differences between the questions of two comparisons, in words."""
     old, new = question(a), question(b)
     return [
-        f"{key} is {quote(old.get(key))} and {quote(new.get(key))}"
+        f"{key} is {quote_value(old.get(key))} and {quote_value(new.get(key))}"
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
     ]
@@ -91,7 +91,7 @@ def body(columns: list[Column]) -> dict[str, Any]:
         "overlap": [
             {"contender": name, "family": family, "overlap": overlap(columns, name, family)}
             for family in families_of(columns)
-            for name in drafting(columns)
+            for name in drafting_contenders(columns)
         ],
     }
 
@@ -101,7 +101,7 @@ def families_of(columns: Iterable[Column]) -> list[str]:
     return list(dict.fromkeys(row.family for c in columns for row in c.outcome.rows))
 
 
-def drafting(columns: Iterable[Column]) -> list[str]:
+def drafting_contenders(columns: Iterable[Column]) -> list[str]:
     """The contenders without plain decoding, whose speedup is 1."""
     return list(dict.fromkeys(name for c in columns for name, base in c.outcome.baselines.items() if name != base))
 
@@ -117,7 +117,7 @@ def row_of(column: Column, name: str, family: str) -> Row | None:
     return next((r for r in column.outcome.rows if (r.contender, r.family) == (name, family)), None)
 
 
-def show(columns: list[Column]) -> None:
+def show_columns(columns: list[Column]) -> None:
     """A table per family: a line per contender, the figures of each machine in columns of its own."""
     families = families_of(columns)
     for family in families[:-1] if len(families) == 2 else families:
@@ -128,7 +128,7 @@ def _table(columns: list[Column], family: str) -> Cells:
     figures = [("tokens/s", "speedup", interval_title(c.outcome.header.interval), "tokens/step") for c in columns]
     titles = [f"{c.title}: {figure}" for c, own in zip(columns, figures, strict=True) for figure in (*own, "identical")]
     names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
-    drafts = drafting(columns)
+    drafts = drafting_contenders(columns)
     rows = [
         [
             name,

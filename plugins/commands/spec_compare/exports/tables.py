@@ -142,7 +142,7 @@ def plain_cell(value: Any) -> Any:
 def write_file(path: Path, data: bytes) -> Path:
     """The path, after writing. Raises UsageError."""
     try:
-        common.write(path, data)
+        common.write_file(path, data)
     except OSError as error:
-        raise common.unwritable(path, error) from error
+        raise common.write_error(path, error) from error
     return path

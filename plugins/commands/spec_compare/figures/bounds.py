@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
-from spec_costs.bounds import Bound, Cost, as_drafted, constant_length, perfect
+from spec_costs.bounds import Bound, Cost, as_drafted, constant_length, perfect_bound
 from spec_costs.curve import Curve, Curves
 
 from spec_compare.records.record import Lap, Record
@@ -37,14 +37,14 @@ def bounds(
     """
     records = [record for lap in laps for record in lap.records]
     step = curves.at(depth(records))
-    best = perfect(step, draft_max)
+    best = perfect_bound(step, draft_max)
     if not statistics.drafts:
         return Bounds(best.speedup, best.drafts, None, None)
-    added = drafting(laps, step(1) / (seconds_per_step(plain) or step(1)))
+    added = drafting_curve(laps, step(1) / (seconds_per_step(plain) or step(1)))
     return Bounds(
         best.speedup,
         best.drafts,
-        perfect(step, max(statistics.reached, default=0), added).speedup,
+        perfect_bound(step, max(statistics.reached, default=0), added).speedup,
         acceptance_bound(step, statistics, records, added),
     )
 
@@ -60,7 +60,7 @@ def seconds_per_step(laps: Iterable[Lap]) -> float:
     return statistics.median(seconds) if seconds else 0.0
 
 
-def drafting(laps: Iterable[Lap], speed: float) -> Curve:
+def drafting_curve(laps: Iterable[Lap], speed: float) -> Curve:
     """Seconds that the methods added to a step, by the length of its longest draft.
 
     Medians over the laps, each weighted by its steps: a disturbed lap does not count.

@@ -62,7 +62,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "memory GiB": lambda r: _number(_gib(r.peak_bytes), ".2f"),
     "device GiB": lambda r: _number(_gib(r.device_peak_bytes), ".2f"),
     "J/token": lambda r: _number(r.joules_per_token, ".3g"),
-    "identical": lambda r: identical(r),
+    "identical": lambda r: identical_texts(r),
 }
 COMPACT = ("method", EACH, ALL_TOGETHER, "worst family", "speedup", INTERVAL, "tokens/step", "acceptance", "identical")
 """Columns of the table without ``--wide``."""
@@ -103,7 +103,7 @@ def by_position(row: Row) -> str:
     return ", ".join(f"{rate:.0%}" if n >= FEW else f"{rate:.0%} of {n}" for rate, n in pairs) or "-"
 
 
-def identical(row: Row) -> str:
+def identical_texts(row: Row) -> str:
     """Whether the texts equal plain decoding's."""
     if row.label is not None:
         return f"{row.label} ({row.identical} of {row.prompts} identical)"

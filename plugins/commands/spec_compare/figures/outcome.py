@@ -120,7 +120,7 @@ def limits_of_costs(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
     ]
 
 
-def recompute(comparison: Comparison, level: float | None = None) -> Outcome:
+def recompute_outcome(comparison: Comparison, level: float | None = None) -> Outcome:
     """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None.
 
     level: of the intervals; None for the recorded one.
@@ -131,8 +131,8 @@ def recompute(comparison: Comparison, level: float | None = None) -> Outcome:
     differing = recorded_differences(whole, comparison.labels)
     header, folder = comparison.header, comparison.folder
     header = header if level is None else attrs.evolve(header, interval=level)
-    result = outcome(header, whole, comparison.labels, differing, recorded_costs.read(folder))
-    return attrs.evolve(result, sessions=comparison.sessions, prompts=recorded_prompts.read(folder, header))
+    result = outcome(header, whole, comparison.labels, differing, recorded_costs.read_costs(folder))
+    return attrs.evolve(result, sessions=comparison.sessions, prompts=recorded_prompts.read_prompts(folder, header))
 
 
 def whole_groups(laps: list[Lap]) -> list[Lap]:

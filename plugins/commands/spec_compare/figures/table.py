@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 from spec_commands.tables import WIDE, Cells, is_fitting, show_table, terminal_width
 from spec_commands.timing_warnings import TimingWarning
 
@@ -26,7 +26,7 @@ MANY = 8
 """Max contenders whose bounds have a line each."""
 
 
-def show(
+def show_rows(
     rows: list[Row],
     differing: Iterable[Difference],
     warnings: Iterable[TimingWarning] = (),
@@ -53,9 +53,9 @@ def show(
         show_table(cells, width, f"{name}, {family_rows[0].prompts} prompts")
     shown_warnings = list(warnings) if wide else fold_warnings(warnings)
     for line in [*readings(rows_over_all(rows), baselines or {}, wide), *map(describe_difference, differing)]:
-        say(line)
+        print_line(line)
     for warning in shown_warnings:
-        say(f"warning: {warning.text}")
+        print_line(f"warning: {warning.text}")
 
 
 def cut_worst_families(rows: Iterable[Row], length_max: int = FAMILY_MAX) -> list[Row]:
@@ -74,7 +74,7 @@ def show_outcome(outcome: Outcome, wide: bool, against: str | None = None) -> No
     header = outcome.header
     if against is not None:
         _show_against(outcome, against)
-    show(
+    show_rows(
         outcome.rows,
         outcome.differences,
         outcome.warnings,
@@ -85,11 +85,11 @@ def show_outcome(outcome: Outcome, wide: bool, against: str | None = None) -> No
         facets(header),
     )
     for bound in outcome.routing:
-        say(bound.text)
+        print_line(bound.text)
     if outcome.lengths:
         show_table(length_cells(outcome.lengths), title="speedup at tokens per step, by length of the prompts")
     for line in outcome.unknown:
-        say(f"not known: {line}")
+        print_line(f"not known: {line}")
     if outcome.equality:
         show_table(equality_cells(outcome), title="equality by type")
 
@@ -128,10 +128,10 @@ def _span(pair: Pair) -> str:
 
 def readings(rows: list[Row], baselines: Mapping[str, str], wide: bool) -> list[str]:
     """Lines on the bounds of each contender; of many contenders one line, unless ``wide``."""
-    lines = [*filter(None, map(reading, rows))]
+    lines = [*filter(None, map(speedup_reading, rows))]
     if wide or len(lines) <= MANY:
-        return [*lines, *filter(None, (rest(row, rows, baselines) for row in rows))]
-    shares = [row.roof_fraction for row in rows if reading(row) and row.roof_fraction is not None]
+        return [*lines, *filter(None, (rest_of_step(row, rows, baselines) for row in rows))]
+    shares = [row.roof_fraction for row in rows if speedup_reading(row) and row.roof_fraction is not None]
     low, high = min(shares), max(shares)
     return [f"{len(lines)} contenders: {low:.2f} to {high:.2f} of what their acceptance allows; --wide names each"]
 
@@ -140,7 +140,7 @@ def rows_over_all(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.family == ALL]
 
 
-def reading(row: Row) -> str:
+def speedup_reading(row: Row) -> str:
     """The bounds of a speedup in words; empty for plain decoding, and for a speedup that is not shown."""
     if row.roof_fraction is None or row.acceptance_bound is None or row.hardware_bound is None:
         return ""
@@ -155,7 +155,7 @@ SHORT = 0.9
 """Share of a bound below which the time of a step is named by its parts."""
 
 
-def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
+def rest_of_step(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
     """Parts of the time of a step, next to plain decoding's, if less than SHORT of the bound was reached; else empty.
 
     baselines: {contender: the plain decoding it is compared with}.

@@ -27,7 +27,7 @@ KINDS = {
 def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
     """All warnings: by contender, then of the machine."""
     names = dict.fromkeys(lap.contender for lap in laps)
-    warnings = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
+    warnings = [c for name in names for c in scatter_warnings([lap for lap in laps if lap.contender == name], device)]
     if all(len(lap.records) == 1 and lap.records[0].served is None for lap in laps):
         for name in names:
             own_rows = [row for row in rows if row.contender == name]
@@ -58,7 +58,7 @@ def _fold(kind: list[TimingWarning]) -> TimingWarning:
     return TimingWarning(kind[0].kind, None, f"{about}, such as {kind[0].text}; --wide and the report name each")
 
 
-def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
+def scatter_warnings(laps: list[Lap], device: str) -> list[TimingWarning]:
     """Warnings about laps of one contender."""
     slow = slowdowns(laps, device)
     count = slow_count(slow)

@@ -27,7 +27,7 @@ def turns_column(row: Any) -> str | None:
     return "turns" if "turns" in row else "prompt" if isinstance(row.get("prompt"), list) else None
 
 
-def read(path: Path, column: str = "turns") -> list[Conversation]:
+def read_conversations(path: Path, column: str = "turns") -> list[Conversation]:
     """The conversations of a file; each begins with its first turn. Raises UsageError that names the line."""
     conversations = [_conversation(path, number, line, column) for number, line in json_lines(path, EXAMPLE)]
     check_ids(path, conversations)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import UsageError, quote, why
+from spec_core.errors import UsageError, error_message, quote_value
 
 MODES = ("on", "off")
 """Thinking modes; a file names them ``thinking_on`` and ``thinking_off``."""
@@ -46,14 +46,14 @@ def require_yaml() -> Any:
     return yaml
 
 
-def read(path: Path, thinking: str) -> GoldenCurve:
+def read_golden(path: Path, thinking: str) -> GoldenCurve:
     """The lengths of a file for one thinking mode. Raises UsageError that says what is wrong."""
     content = _load(path)
     if not isinstance(content, dict) or len(content) != 1:
         raise UsageError(f"{path} does not name one model", hint=EXAMPLE)
     ((model, modes),) = content.items()
     if not isinstance(modes, dict) or not modes:
-        raise UsageError(f"{path}: {quote(model)} has no thinking modes", hint=EXAMPLE)
+        raise UsageError(f"{path}: {quote_value(model)} has no thinking modes", hint=EXAMPLE)
     if (name := mode_name(thinking)) not in modes:
         listed = ", ".join(map(str, modes))
         raise UsageError(f"{path} has no {name}", hint=f"it has {listed}; pass --thinking on or off")
@@ -80,7 +80,7 @@ def _load(path: Path) -> Any:
             raise UsageError(f"{path} is larger than {LARGEST >> 20} MB", hint=EXAMPLE)
         return yaml.safe_load(data)
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}", hint="pass a YAML file") from error
+        raise UsageError(f"{path}: {error_message(error)}", hint="pass a YAML file") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())[:120]}", hint=EXAMPLE) from error
 
@@ -94,14 +94,14 @@ def _lengths(path: Path, mode: Any) -> dict[int, float]:
 def _length_of(path: Path, drafted: Any, length: Any) -> tuple[int, float]:
     """A draft of k tokens gives 1 to k + 1 tokens per step."""
     if type(drafted) is not int or drafted < 1:
-        raise UsageError(f"{path}: {quote(drafted)} is not a draft length", hint=EXAMPLE)
+        raise UsageError(f"{path}: {quote_value(drafted)} is not a draft length", hint=EXAMPLE)
     try:
         value = math.nan if isinstance(length, bool) else float(length)
     except (TypeError, ValueError):
         value = math.nan
     if not 1.0 <= value <= drafted + 1:
         raise UsageError(
-            f"{path}: {quote(length)} is no acceptance length of drafts of {drafted} tokens",
+            f"{path}: {quote_value(length)} is no acceptance length of drafts of {drafted} tokens",
             hint=f"give tokens per step from 1 to {drafted + 1}, the target's own token included",
         )
     return drafted, value

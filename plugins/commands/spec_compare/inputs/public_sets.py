@@ -16,7 +16,7 @@ from spec_commands.prompts import FORMS, Prompt, parse_line
 
 from spec_compare.inputs.conversation import Conversation, first_message
 from spec_compare.inputs.rows import check_filled, row_family, row_id
-from spec_core.errors import UsageError, nearest, why
+from spec_core.errors import UsageError, error_message, nearest_names
 
 LARGEST = 2 << 30
 """Max bytes of a file."""
@@ -140,7 +140,7 @@ def recognise_set(path: Path) -> str | None:
 def read_set(name: str, path: Path) -> list[Prompt]:
     """The prompts of a set from a file, or from the directory of its files. Raises UsageError for another form."""
     if name not in SETS:
-        raise UsageError(f"there is no suite {name!r}", hint=f"suites: {nearest(name, SETS)}")
+        raise UsageError(f"there is no suite {name!r}", hint=f"suites: {nearest_names(name, SETS)}")
     prompts = [prompt for file in _files(name, path) for prompt in _prompts(name, SETS[name], file)]
     if not prompts:
         raise UsageError(f"{path} has no prompts", hint=f"a row of {name} has {SETS[name].row}")
@@ -212,7 +212,7 @@ def _read(path: Path) -> str:
             data = file.read(LARGEST + 1)
         text = data.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="pass a JSON list or JSON lines, in UTF-8") from error
+        raise UsageError(f"{path}: {error_message(error)}", hint="pass a JSON list or JSON lines, in UTF-8") from error
     if len(data) > LARGEST:
         raise UsageError(f"{path} has more than {LARGEST >> 30} GB", hint="pass a part of it")
     return text

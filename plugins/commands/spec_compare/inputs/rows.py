@@ -25,7 +25,7 @@ def column_of(row: Any) -> str | None:
     return next((name for name in COLUMNS if isinstance(row.get(name), str)), None)
 
 
-def read(path: Path, column: str) -> list[Prompt]:
+def read_rows(path: Path, column: str) -> list[Prompt]:
     """The prompts of a file; the family is its name unless rows have one. Raises UsageError that names the line."""
     prompts = [_prompt(path, number, line, column) for number, line in json_lines(path, EXAMPLE)]
     check_ids(path, prompts)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_commands.prompts import Prompt, as_messages, json_lines, read
+from spec_commands.prompts import Prompt, as_messages, json_lines, read_prompt_file
 
 from spec_compare.inputs import conversations, public_sets, rows, sized, suites
 from spec_compare.inputs.sized import restore_lengths
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 TEXTS = (".txt", ".md")
 """Suffixes of files that are one prompt each."""
@@ -41,11 +41,11 @@ def json_prompts(path: Path, chat: bool) -> list[Prompt]:
         return as_messages(path, prompts) if chat else prompts
     row = first_row(path)
     if turns := conversations.turns_column(row):
-        return [*conversations.read(path, turns)]
+        return [*conversations.read_conversations(path, turns)]
     if column := rows.column_of(row):
-        prompts = rows.read(path, column)
+        prompts = rows.read_rows(path, column)
         return as_messages(path, prompts) if chat else prompts
-    prompts = read(path, chat)
+    prompts = read_prompt_file(path, chat)
     return restore_lengths(path, prompts) if isinstance(row, dict) and sized.KEY in row else prompts
 
 
@@ -83,7 +83,7 @@ def _read(file: Path) -> str:
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {why(error)}", hint="give text files in UTF-8") from error
+        raise UsageError(f"{file}: {error_message(error)}", hint="give text files in UTF-8") from error
     if not text.strip():
         raise UsageError(f"{file} is empty", hint="remove it, or write a prompt into it")
     return text

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 from spec_commands.prompts import Prompt
 
-from spec_core.errors import UsageError, nearest, why
+from spec_core.errors import UsageError, error_message, nearest_names
 
 LARGEST = 100 << 20
 """Max bytes of a suite after decompression."""
@@ -45,7 +45,7 @@ SUITES = {
 def prompts(name: str) -> tuple[list[Prompt], Path]:
     """The prompts of a suite and its file. Raises UsageError that says how to get one that is not installed."""
     if name not in SUITES:
-        raise UsageError(f"there is no suite {name!r}", hint=f"suites: {nearest(name, SUITES)}")
+        raise UsageError(f"there is no suite {name!r}", hint=f"suites: {nearest_names(name, SUITES)}")
     suite = SUITES[name]
     if suite.distribution is None:
         raise UsageError(f"no package has the prompts of {name}", hint=suite.hint)
@@ -79,7 +79,7 @@ def _lines(path: Path) -> list[str]:
             data = file.read(LARGEST + 1)
         text = data.decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="install its package again") from error
+        raise UsageError(f"{path}: {error_message(error)}", hint="install its package again") from error
     if len(data) > LARGEST:
         raise UsageError(f"{path} has more than {LARGEST >> 20} MB", hint="install its package again")
     return [line for line in text.splitlines() if line.strip()]

@@ -79,14 +79,14 @@ def _costs(measured: list[Rounds]) -> Costs:
 
 def from_file(path: Path, setups: Mapping[str, Baseline]) -> Calibration:
     """Costs that ``spec bench step --out`` wrote. Raises UsageError if they belong to another model or machine."""
-    costs = file.read(path)
+    costs = file.read_costs(path)
     for setup in setups.values():
         costs.check(setup.target)
         costs.curves(setup.terms.batch)
     return Calibration(dict.fromkeys(setups, costs))
 
 
-def of(setups: Mapping[str, Baseline], rows: Mapping[str, int]) -> Calibration:
+def planned_calibration(setups: Mapping[str, Baseline], rows: Mapping[str, int]) -> Calibration:
     """Costs that are to be measured. rows: of the largest draft of each baseline.
 
     A baseline whose context has no room for them is left out, with a note.
@@ -122,7 +122,7 @@ def widths(entered: Iterable[ContenderPlan], runs: Mapping[str, Run]) -> dict[st
     return rows_by_contender
 
 
-def announce(costs: Mapping[str, Costs], draft_max: int, batch: int) -> None:
+def announce_costs(costs: Mapping[str, Costs], draft_max: int, batch: int) -> None:
     """Note what the costs allow before any text is seen."""
     for name, own_costs in costs.items():
         for depth, curve in own_costs.curves(batch).by_depth.items():

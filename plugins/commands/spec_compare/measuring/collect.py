@@ -20,7 +20,7 @@ from spec_compare.inputs.conversation import turns_of
 from spec_compare.inputs.sized import lengths_of
 from spec_compare.measuring.contenders import ContenderPlan
 from spec_compare.measuring.measure import batches
-from spec_compare.records.files import commit, hash_files, hashed_below
+from spec_compare.records.files import current_commit, hash_files, hashed_below
 from spec_compare.records.header import (
     FORMAT,
     VERSION,
@@ -35,7 +35,7 @@ from spec_compare.records.plugins import plugin_facts
 from spec_compare.records.prompts import prompts_sha256
 from spec_compare.records.sessions import command_line, present_date
 from spec_core import Run, Target, UsageError, load
-from spec_core.commands import discover
+from spec_core.commands import discover_plugins
 
 
 def header(
@@ -77,13 +77,13 @@ def present_facts(settings: Settings) -> dict[str, Any]:
         "version": ".".join(map(str, VERSION)),
         "date": present_date(),
         "command": command_line(),
-        "commit": commit(),
+        "commit": current_commit(),
         "host": platform.node(),
         "memory_bytes": memory(),
         "processors": before.processors,
         "load_average": before.average,
         "environment": environment(),
-        "settings": {name: Setting(plain(one.value), one.origin) for name, one in sorted(settings.table.items())},
+        "settings": {name: Setting(plain_value(one.value), one.origin) for name, one in sorted(settings.table.items())},
         "interval": INTERVAL,
         "resamples": RESAMPLES,
     }
@@ -143,18 +143,20 @@ def contender_facts(plan: ContenderPlan, run: Run, labels: dict[str, str], targe
 
 def in_force(plan: ContenderPlan, run: Run) -> dict[str, Setting]:
     """Every setting of the core, and every field of the run's plugins."""
-    table = {name: Setting(plain(s.value), s.origin) for name, s in plan.settings.table.items() if "." not in name}
+    table = {
+        name: Setting(plain_value(s.value), s.origin) for name, s in plan.settings.table.items() if "." not in name
+    }
     table["methods"] = Setting(plan.methods, table["methods"].origin)
     for chosen in run.plugins:
         cls = type(chosen.plugin)
         for field in attrs.fields(cls) if attrs.has(cls) and chosen.plugin is not run.target else ():
             if field.init and not field.name.startswith("_"):
                 key = f"{chosen.name}.{field.name}"
-                table[key] = Setting(plain(getattr(chosen.plugin, field.name)), plan.origin(key))
+                table[key] = Setting(plain_value(getattr(chosen.plugin, field.name)), plan.origin(key))
     return dict(sorted(table.items()))
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as JSON has it."""
     return json.loads(as_json(value))
 
@@ -199,7 +201,7 @@ def files_at(location: Any) -> list[File]:
 
 def has_scheme(location: str) -> bool:
     """Whether the location begins with the scheme of an installed target."""
-    return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
+    return any(location.startswith(f"{entry.name}:") for entry in discover_plugins(("target",)))
 
 
 def facts_of(prompts: list[Prompt], source: str, prompt_tokens: int | None) -> PromptFacts:

@@ -18,7 +18,7 @@ from spec_compare.measuring import calibration, collect, contenders, difference,
 from spec_compare.measuring.calibration import Calibration
 from spec_compare.measuring.contenders import ContenderPlan
 from spec_compare.measuring.experiment import Experiment
-from spec_compare.measuring.measure import Baseline, RequestSettings, measure, warm_up
+from spec_compare.measuring.measure import Baseline, RequestSettings, measure_laps, warm_up
 from spec_compare.measuring.progress import progress
 from spec_compare.measuring.shard import ALL_WORK, Shard
 from spec_compare.records import costs as recorded_costs
@@ -72,16 +72,16 @@ def run_experiment(
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
     with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()
-        calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
+        calibration.announce_costs(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
     differing = difference.differences(laps, labels, setups)
     if accounts["exact"]:
-        differing = exactness.explain(differing, laps, setups)
+        differing = exactness.explain_differences(differing, laps, setups)
     result = outcome(header, laps, labels, differing, costs.costs())
     result = attrs.evolve(result, sessions=[] if results is None else results.sessions, prompts=source.prompts)
     if results is not None:
-        recorded_costs.write(results.out, result.costs)
+        recorded_costs.write_costs(results.out, result.costs)
         results.conclude(result.body())
     return result
 
@@ -104,10 +104,10 @@ def measure_costs(
     if not accounts["bounds"]:
         return Calibration()
     if before is not None and before.complete:
-        return Calibration(recorded_costs.read(before.folder) or {})
+        return Calibration(recorded_costs.read_costs(before.folder) or {})
     if accounts["costs"] is not None:
         return calibration.from_file(accounts["costs"], setups)
-    return calibration.of(setups, rows)
+    return calibration.planned_calibration(setups, rows)
 
 
 def recorded_threads(before: Comparison) -> int:
@@ -144,7 +144,7 @@ def run_all(
     _announce(entrants, header, [] if results is None else results.laps)
 
     def laps(done: Collection[int], on_lap: Callable[[Lap], None]) -> Iterator[Lap]:
-        for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+        for lap in measure_laps([e.contender for e in entrants], header.repeats, done, on_lap):
             yield lap
             calibration.after(lap.seconds)
 

@@ -20,7 +20,7 @@ from spec_compare.measuring.measure import Baseline, Contender, RequestSettings
 from spec_compare.measuring.steering import Steering, name_of_rule
 from spec_compare.records.record import PLAIN
 from spec_core import Run, Target
-from spec_core.commands import PluginInstance, check
+from spec_core.commands import PluginInstance, check_plugins
 from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
@@ -41,19 +41,19 @@ class ContenderPlan:
 def check_contenders(
     settings: Settings, entered: list[ContenderEntry], threads: int | None = None, longest: int = 0
 ) -> dict[Hashable, Target]:
-    """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
+    """The target of every contender, by ``loading_key``: loaded after every chain has accepted its metadata.
 
     threads: CPU threads where the settings leave the choice open. longest: tokens of the longest prompt of a length
     that the user passed. Raises UsageError, Refused.
     """
-    by_key = {loading(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
+    by_key = {loading_key(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
     described = {key: common.describe_model(own) for key, own in by_key.items()}
     for key, own in by_key.items():
         _check_length(longest, own["max_tokens"], described[key].target)
     used: set[str] = set()
     for entry in (e for e in entered if e.methods):
         with _name_model(entry.settings["model"], len(described) > 1):
-            used |= {c.name for c in _check_fit(entry, described[loading(entry.settings)].target)}
+            used |= {c.name for c in _check_fit(entry, described[loading_key(entry.settings)].target)}
     common.check_used(settings, used)
     return {
         key: common.load_target(described[key], **({"threads": threads} if threads and not own["threads"] else {}))
@@ -74,7 +74,9 @@ def _check_length(longest: int, max_tokens: int, target: Target) -> None:
 def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
     """The plugins of a contender. Raises UsageError, Refused."""
     own = entry.settings
-    return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])
+    return check_plugins(
+        target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"]
+    )
 
 
 @contextmanager
@@ -88,14 +90,14 @@ def _name_model(model: str, several: bool) -> Iterator[None]:
         raise type(error)(f"on {model}: {error.reason}", hint=error.hint) from error
 
 
-def loading(settings: Settings) -> Hashable:
+def loading_key(settings: Settings) -> Hashable:
     """Key that is equal for settings that load the same target in the same way."""
     return tuple(settings[name] for name in LOADING)
 
 
 def text_of(settings: Settings) -> Hashable:
     """Key that is equal for settings under which plain decoding gives the same text."""
-    return (loading(settings), *(settings[name] for name in TEXT))
+    return (loading_key(settings), *(settings[name] for name in TEXT))
 
 
 def entrants(
@@ -112,7 +114,7 @@ def entrants(
     plain: list[ContenderPlan] = []
     keys: list[Hashable] = []
     for entry in entered or [ContenderEntry(settings, [])]:
-        own = targets[loading(entry.settings)]
+        own = targets[loading_key(entry.settings)]
         steers = steering.is_steered(entry.settings, own)
         key = text_of(entry.settings), steering.key(entry.settings) if steers else None
         keys.append(key)
@@ -138,7 +140,7 @@ def baseline(base: Settings, own: Settings, places: Mapping[Any, str], steered: 
 def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], settings: RequestSettings) -> Baseline:
     """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
     own_terms = attrs.evolve(settings, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
-    return Baseline(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
+    return Baseline(name, target, own_terms, chosen_prompts.fitting_prompts(prompts, target, own_terms))
 
 
 def named_all(entered: list[ContenderEntry], places: Mapping[Any, str]) -> list[str]:

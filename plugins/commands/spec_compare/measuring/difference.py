@@ -14,7 +14,7 @@ from spec_compare.inputs.conversation import next_prompt
 from spec_compare.measuring.measure import Baseline, RequestSettings
 from spec_compare.records.record import Lap, Record
 from spec_core import Target
-from spec_core.toolkit import adjust, gap
+from spec_core.toolkit import adjust_row, gap
 
 
 def differences(laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Baseline]) -> list[Difference]:
@@ -42,7 +42,9 @@ def difference(record: Record, plain: list[int], given: Any, target: Target, set
     if min(prompt) < 0:  # rows of pictures have no token to evaluate again
         return Difference(record.contender, record.prompt, at, None, token_at(plain, at), token_at(record.tokens, at))
     history = prompt + plain[:at]
-    row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], settings.sampling, history, len(prompt))
+    row = adjust_row(
+        evaluate_tokens(target, history, hidden=False)["logits"][-1], settings.sampling, history, len(prompt)
+    )
     apart = gap(row, settings.sampling, record.seed, at)
     scores, best = (part.tolist() for part in row.topk(2))
     return Difference(

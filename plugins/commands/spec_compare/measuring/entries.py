@@ -19,12 +19,12 @@ from spec_core.commands import (
     format_method,
     name_of,
     parse_method,
-    resolve,
+    resolve_layers,
     resolve_paths,
     setting_owners,
     split_methods,
 )
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 CONTENDER = "contender"
 """Origin of a setting: a table of the file of contenders."""
@@ -75,17 +75,17 @@ def entries(
 
     models: further ones, on which every contender runs too. lengths: {draft length: settings of the rule} to replay.
     """
-    listed = [_method(settings, spec) for spec in once(settings["methods"])]
+    listed = [_method(settings, spec) for spec in refuse_repeats(settings["methods"])]
     listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
     sweep = dict(map(parsed_sweep, sweeps))
     if file is None and not listed and (sweep or models):
         listed = [ContenderEntry(settings, [])]
     swept = swept_all(listed, sweep)
-    replayed = swept if lengths is None else [one for entry in swept for one in replays(entry, lengths)]
+    replayed = swept if lengths is None else [one for entry in swept for one in replay_entries(entry, lengths)]
     return on_models(replayed, once_each(settings, models))
 
 
-def replays(entry: ContenderEntry, lengths: Mapping[int, Mapping[str, str]]) -> list[ContenderEntry]:
+def replay_entries(entry: ContenderEntry, lengths: Mapping[int, Mapping[str, str]]) -> list[ContenderEntry]:
     """The contender once per draft length, whose acceptance length its rule keeps to. Raises UsageError."""
     rule = entry.settings["rule"]
     if rule is None:
@@ -121,7 +121,7 @@ def _has_its_own(entry: ContenderEntry) -> bool:
     return any(key == "model" for key, _ in entry.suffix) or entry.settings.table["model"].origin == CONTENDER
 
 
-def once(specs: Iterable[str]) -> tuple[str, ...]:
+def refuse_repeats(specs: Iterable[str]) -> tuple[str, ...]:
     """Raise UsageError for a method that is passed twice."""
     for spec, times in Counter(specs).items():
         if times > 1:
@@ -153,7 +153,7 @@ def tables(file: Path) -> list[dict[str, Any]]:
     try:
         read = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: {why(error)}", hint=EXAMPLE) from error
+        raise UsageError(f"{file}: {error_message(error)}", hint=EXAMPLE) from error
     if unknown := set(read) - {CONTENDER}:
         raise UsageError(f"{file}: {min(unknown)!r} is not a [[contender]]", hint=EXAMPLE)
     listed = read.get(CONTENDER)
@@ -173,7 +173,9 @@ def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[
     methods = _methods(own.pop("methods", []), file)
     try:
         entry = change_settings(ContenderEntry(settings, methods, name), _flat(own), CONTENDER)
-        return combine(attrs.evolve(entry, suffix=() if name else entry.suffix), _list_values(_flat(sweep), file))
+        return combine_values(
+            attrs.evolve(entry, suffix=() if name else entry.suffix), _list_values(_flat(sweep), file)
+        )
     except UsageError as error:
         where = f"{file}, contender {name or title(methods)!r}"
         raise UsageError(f"{where}: {error.reason}", hint=error.hint) from error
@@ -219,14 +221,14 @@ def swept_all(unswept: list[ContenderEntry], sweep: Mapping[str, list[Any]]) -> 
         plugin, dot, _ = key.rpartition(".")
         if dot and not any(plugin in entry.plugins for entry in unswept):
             raise UsageError(f"--sweep {key}: no contender uses {plugin!r}", hint=f"add --method {plugin}")
-    return [one for entry in unswept for one in combine(entry, _concerning(entry, sweep))]
+    return [one for entry in unswept for one in combine_values(entry, _concerning(entry, sweep))]
 
 
 def _concerning(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {k: values for k, values in sweep.items() if "." not in k or k.rpartition(".")[0] in entry.plugins}
 
 
-def combine(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
+def combine_values(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
     """The contender once for each combination of values."""
     return [change_settings(entry, dict(zip(sweep, values, strict=True)), SWEEP) for values in product(*sweep.values())]
 
@@ -238,14 +240,14 @@ def change_settings(entry: ContenderEntry, values: Mapping[str, Any], origin: st
     """
     of_methods = {key: value for key, value in values.items() if _concerns(key, entry.methods)}
     others = {key: value for key, value in values.items() if key not in of_methods}
-    resolve(dict(values), {}, {}, setting_owners())
+    resolve_layers(dict(values), {}, {}, setting_owners())
     methods = [_with(part, of_methods) for part in entry.methods]
     shown = of_methods if entry.name else {}
     suffix = tuple({**shown, **others}.items())
     return attrs.evolve(
         entry,
         methods=methods,
-        settings=override(entry.settings, others, origin),
+        settings=override_settings(entry.settings, others, origin),
         suffix=entry.suffix + suffix,
         origins={**entry.origins, **dict.fromkeys(of_methods, origin)},
     )
@@ -263,7 +265,7 @@ def _with(part: str, values: Mapping[str, Any]) -> str:
     return format_method(name, own | more)
 
 
-def override(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
+def override_settings(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
     """The settings with other values, checked. Raises UsageError."""
-    resolved = resolve(dict(values), {}, {}, setting_owners())
+    resolved = resolve_layers(dict(values), {}, {}, setting_owners())
     return Settings({**settings.table, **{k: attrs.evolve(resolved.table[k], origin=origin) for k in values}})

@@ -41,7 +41,9 @@ class Shapes:
                 step.propose(seq, Draft(ahead + [0] * (count - len(ahead))))
 
 
-def explain(differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Baseline]) -> list[Difference]:
+def explain_differences(
+    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Baseline]
+) -> list[Difference]:
     """The differences, each with the rows of the contender's step, and whether plain decoding flips at that shape.
 
     The shapes of other prompts of a batch are not repeated.
@@ -59,7 +61,8 @@ def explain(differing: Iterable[Difference], laps: list[Lap], setups: Mapping[st
         )
         prompt, own_text = tokens_of(turn, setup.target), plain[text_of(record)]
         flips = (
-            replay(record, prompt, own_text, setup)[: difference.position + 1] != own_text[: difference.position + 1]
+            replay_record(record, prompt, own_text, setup)[: difference.position + 1]
+            != own_text[: difference.position + 1]
         )
         result.append(attrs.evolve(difference, rows=rows_at(record, difference.position), flips=flips))
     return result
@@ -75,9 +78,9 @@ def record_of(difference: Difference, laps: Iterable[Lap], plain: Mapping[tuple[
     )
 
 
-def replay(record: Record, prompt: list[int], plain: list[int], baseline: Baseline) -> list[int]:
+def replay_record(record: Record, prompt: list[int], plain: list[int], baseline: Baseline) -> list[int]:
     """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
-    lengths = {t: drafted for t, drafted in starts(record) if drafted}
+    lengths = {t: drafted for t, drafted in step_starts(record) if drafted}
     longest = max(lengths.values(), default=0)
     terms = baseline.terms
     request = Request(
@@ -88,7 +91,7 @@ def replay(record: Record, prompt: list[int], plain: list[int], baseline: Baseli
         return run.generate(request).result.tokens
 
 
-def starts(record: Record) -> list[tuple[int, int]]:
+def step_starts(record: Record) -> list[tuple[int, int]]:
     """(output position at which it began, drafted tokens) of each step."""
     positions, t = [], 1
     for emitted, drafted in zip(record.steps.emitted, record.steps.drafted, strict=True):
@@ -99,7 +102,7 @@ def starts(record: Record) -> list[tuple[int, int]]:
 
 def rows_at(record: Record, position: int) -> int:
     """Rows of the step that chose the token at this output position; the first token comes from the prompt's."""
-    began = [drafted for t, drafted in starts(record) if t <= position]
+    began = [drafted for t, drafted in step_starts(record) if t <= position]
     return 1 + began[-1] if began else record.prompt_tokens
 
 

@@ -52,7 +52,7 @@ def from_flags(flags: dict[str, Any], shard: Shard = ALL_WORK) -> Experiment:
     settings = common.settings_of(flags)
 
     def filtered_source(source: PromptSource) -> PromptSource:
-        chosen = prompt_source.choose(source.prompts, source.name, **filters)
+        chosen = prompt_source.choose_prompts(source.prompts, source.name, **filters)
         return attrs.evolve(source, prompts=size_prompts(chosen, lengths))
 
     own_source = None if place["file"] is place["suite"] is None else filtered_source(prompt_source_of((), **place))
@@ -78,7 +78,7 @@ def listed_contenders(
     thinking: str,
 ) -> list[ContenderEntry]:
     """The contenders of the command, of its file, and of its sweeps."""
-    lengths = None if golden is None else golden_lengths.read(golden, thinking).rule_settings
+    lengths = None if golden is None else golden_lengths.read_golden(golden, thinking).rule_settings
     swept = [*sweeps, *([] if dtypes is None else [f"dtype={dtypes}"])]
     return entries(settings, contenders_file, swept, targets, lengths)
 

@@ -39,7 +39,7 @@ class Clock(NamedTuple):
         return Clock(self.wall - before.wall, self.cpu - before.cpu)
 
 
-def now() -> Clock:
+def clock_now() -> Clock:
     return Clock(perf_counter(), process_time())
 
 
@@ -106,7 +106,7 @@ class Contender:
         return PLAIN if self.setup is None else self.setup.baseline
 
 
-def add(steps: Steps, part: Part, seconds: float) -> None:
+def add_step(steps: Steps, part: Part, seconds: float) -> None:
     """Add a step of a sequence."""
     counts = draft_counts(part)
     steps.drafted.append(counts["nodes"])
@@ -147,7 +147,7 @@ class Watch:
             table.clear()
 
     def look(self, step: Step) -> None:
-        moment = now()
+        moment = clock_now()
         if any(part.seq in self.timelines for part in step.parts):
             self._account(step, moment.since(self.last).wall)
         for part in step.parts:
@@ -173,7 +173,7 @@ class Watch:
         if timeline is None:
             self.timelines[part.seq] = Timeline(clock, clock)
             return
-        add(timeline.steps, part, clock.since(timeline.last).wall)
+        add_step(timeline.steps, part, clock.since(timeline.last).wall)
         timeline.tally.add(part)
         if self.trace:
             timeline.drafts.add(part, step)
@@ -184,7 +184,7 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
     table[name] = table.get(name, 0) + more
 
 
-def warm(runs: dict[str, Run], prompts: list[Prompt], settings: RequestSettings) -> None:
+def warm_runs(runs: dict[str, Run], prompts: list[Prompt], settings: RequestSettings) -> None:
     """Run every contender once, briefly, without measuring."""
     for name, run in runs.items():
         warm_up(name, run, prompts, settings)
@@ -205,13 +205,13 @@ class Slot:
     contender: str
 
 
-def schedule(names: list[str], groups: int, repeats: int) -> list[Slot]:
+def schedule_laps(names: list[str], groups: int, repeats: int) -> list[Slot]:
     """All laps in order. Contenders take turns on each batch, in a rotating order."""
-    order = [(r, g, name) for r in range(repeats) for g in range(groups) for name in rotate(names, g + r)]
+    order = [(r, g, name) for r in range(repeats) for g in range(groups) for name in rotate_names(names, g + r)]
     return [Slot(number, *slot) for number, slot in enumerate(order)]
 
 
-def measure(
+def measure_laps(
     contenders: list[Contender],
     repeats: int,
     done: Collection[int] = (),
@@ -223,7 +223,7 @@ def measure(
     run again, unmeasured, so that later texts and drafts are an undisturbed comparison's.
     """
     groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.terms.batch))
-    slots = schedule([c.name for c in contenders], groups, repeats)
+    slots = schedule_laps([c.name for c in contenders], groups, repeats)
     for repeat in range(repeats):
         own_slots = [slot for slot in slots if slot.repeat == repeat]
         left = {slot.contender for slot in own_slots if slot.number not in done}
@@ -238,7 +238,7 @@ def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int])
     by_name = {c.name: c for c in contenders}
     groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
     with ExitStack() as runs:
-        watched = {c.name: observe(runs.enter_context(c.make()), c.setup) for c in contenders}
+        watched = {c.name: observe_run(runs.enter_context(c.make()), c.setup) for c in contenders}
         runs.enter_context(frozen_heap())
         for slot in (slot for slot in slots if slot.contender in by_name):
             contender = by_name[slot.contender]
@@ -265,13 +265,13 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     )
 
 
-def observe(run: Run, baseline: Baseline | None = None) -> tuple[Run, Watch]:
+def observe_run(run: Run, baseline: Baseline | None = None) -> tuple[Run, Watch]:
     watch = Watch(trace=baseline is not None and baseline.terms.trace)
     run.observe(watch.look)
     return run, watch
 
 
-def rotate(names: list[str], by: int) -> list[str]:
+def rotate_names(names: list[str], by: int) -> list[str]:
     by %= len(names)
     return names[by:] + names[:by]
 
@@ -305,11 +305,11 @@ def lap(
     for turn in range(max(map(turns_of, group))):
         talking = [prompt for prompt in group if turn < turns_of(prompt)]
         requests = [settings.request(p, next_prompt(p, answers[p.id], run.target), turn) for p in talking]
-        began = now()
+        began = clock_now()
         seqs = [run.submit(request) for request in requests]
         for _ in run:
             pass
-        took = now().since(began)
+        took = clock_now().since(began)
         spent = Clock(spent.wall + took.wall, spent.cpu + took.cpu)
         for prompt, seq in zip(talking, seqs, strict=True):
             result, timeline = run.take(seq), watch.timelines.get(seq)

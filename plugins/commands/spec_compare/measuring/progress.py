@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from spec_commands.common import is_terminal, print_note
-from spec_commands.printing import printable
+from spec_commands.printing import escape_controls
 
 from spec_compare.figures.summary import Text, text_of
 from spec_compare.records.record import Lap
@@ -45,7 +45,9 @@ def progress(
 
         def on_lap(lap: Lap) -> None:
             state.add(lap)
-            bar.update(task, completed=state.done, left=state.time_left(), speedups=escape(printable(state.speedups())))
+            bar.update(
+                task, completed=state.done, left=state.time_left(), speedups=escape(escape_controls(state.speedups()))
+            )
 
         yield on_lap
 

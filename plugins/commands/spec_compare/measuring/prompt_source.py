@@ -12,7 +12,7 @@ from spec_commands.prompts import Prompt
 
 from spec_compare.inputs.conversation import Conversation, turns_of
 from spec_compare.inputs.sized import SizedPrompt
-from spec_compare.measuring.resizing import resize
+from spec_compare.measuring.resizing import resize_prompt
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ BUILT_IN = Path(__file__).parent.parent / "inputs"
 """Folder of the prompts for models without prompts of their own."""
 
 
-def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
+def choose_prompts(
+    prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None
+) -> list[Prompt]:
     """Choose at most ``limit`` prompts of each named family, or of every family. name: of the file, for the error.
 
     Raises UsageError for an unknown family.
@@ -51,7 +53,7 @@ def shipped_file(targets: Iterable[Target]) -> Path:
     return BUILT_IN / f"built-in-{'chats' if chats else 'texts'}.jsonl"
 
 
-def fitting(prompts: list[Prompt], target: Target, settings: RequestSettings) -> list[Prompt]:
+def fitting_prompts(prompts: list[Prompt], target: Target, settings: RequestSettings) -> list[Prompt]:
     """The prompts; messages without pictures become token ids here, so that the chat template is not measured.
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
@@ -65,7 +67,7 @@ def fitting(prompts: list[Prompt], target: Target, settings: RequestSettings) ->
 
 
 def _resize(prompt: SizedPrompt, prompts: list[Prompt], target: Target, settings: RequestSettings) -> Prompt:
-    tokens = resize(prompt, prompts, target)
+    tokens = resize_prompt(prompt, prompts, target)
     _check_room(prompt, len(tokens), settings.max_tokens - 1, target.info.context)
     return attrs.evolve(prompt, given=tokens)
 

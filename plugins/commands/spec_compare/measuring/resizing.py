@@ -19,7 +19,7 @@ MARK = "\u2588"
 SEPARATOR = "\n\n"
 
 
-def resize(prompt: SizedPrompt, prompts: Sequence[Prompt], target: Target) -> list[int]:
+def resize_prompt(prompt: SizedPrompt, prompts: Sequence[Prompt], target: Target) -> list[int]:
     """Token ids of a prompt; their number is its length. prompts: all, for texts to stand before it.
 
     Raises UsageError for a length without room for the chat template, and for pictures.

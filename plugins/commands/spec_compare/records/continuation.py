@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from spec_compare.records.header import ContenderFacts, Header, TargetFacts
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 SHOWN = 5
 """Max differences that a message lists."""
@@ -43,7 +43,7 @@ def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
 def _change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:
     if key not in old or key not in new:
         return f"{key} is {'new' if key in new else 'missing'}"
-    return f"{key} was {quote(old[key])} and is {quote(new[key])}"
+    return f"{key} was {quote_value(old[key])} and is {quote_value(new[key])}"
 
 
 def identity(header: Header, both: set[str]) -> dict[str, Any]:

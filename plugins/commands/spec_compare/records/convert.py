@@ -9,7 +9,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from spec_compare.records.record import Lap, Record, Steps, tally_of
-from spec_core.errors import quote
+from spec_core.errors import quote_value
 
 T = TypeVar("T")
 LARGEST = 1e300
@@ -28,7 +28,7 @@ def _exactly(kind: type) -> Any:
 
 def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float) or not -LARGEST < value < LARGEST:
-        raise TypeError(f"a finite number expected, got {quote(value)}")
+        raise TypeError(f"a finite number expected, got {quote_value(value)}")
     return float(value)
 
 
@@ -130,7 +130,7 @@ class LapFacts:
     def _check_drafting(self, _: Any, value: dict[str, list[float]]) -> None:
         for length, pair in value.items():
             if not length.isdecimal() or int(length[:9]) > MAX_DRAFTED or len(pair) != 2 or not pair[0] > 0 <= pair[1]:
-                raise ValueError(f"drafting has {quote(pair)} for the length {quote(length)}")
+                raise ValueError(f"drafting has {quote_value(pair)} for the length {quote_value(length)}")
 
     def of(self, records: list[Record]) -> Lap:
         """The lap of these records."""

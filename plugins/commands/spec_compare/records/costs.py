@@ -10,23 +10,23 @@ from spec_commands import common
 from spec_costs import file
 from spec_costs.file import Costs
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 from spec_core.toolkit import JsonLimits
 
 NAME = "costs.jsonl"
 LIMITS = JsonLimits(containers=1 << 18, values=1 << 20, texts=1 << 18)
 
 
-def write(folder: Path, costs: Mapping[str, Costs]) -> None:
+def write_costs(folder: Path, costs: Mapping[str, Costs]) -> None:
     """Write costs. Raises UsageError if the file cannot be written."""
     lines = [common.as_json(file.as_json(own_costs, baseline=name)) + "\n" for name, own_costs in costs.items()]
     try:
-        common.write(folder / NAME, "".join(lines).encode())
+        common.write_file(folder / NAME, "".join(lines).encode())
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
 
 
-def read(folder: Path) -> dict[str, Costs] | None:
+def read_costs(folder: Path) -> dict[str, Costs] | None:
     """{baseline: costs}; None if the comparison has none. Raises UsageError for a malformed file."""
     path = folder / NAME
     if not path.exists():
@@ -37,4 +37,6 @@ def read(folder: Path) -> dict[str, Costs] | None:
         lines = [json.loads(line) for line in data.decode("utf-8").splitlines()]
         return {str(line["baseline"]): file.parse_costs(line, str(path)) for line in lines}
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="pass a directory that `spec compare --out` wrote") from error
+        raise UsageError(
+            f"{path}: {error_message(error)}", hint="pass a directory that `spec compare --out` wrote"
+        ) from error

@@ -12,7 +12,7 @@ def field(help: str, **options: Any) -> Any:
     return attrs.field(metadata={"help": help}, **options)
 
 
-def unwritten(**options: Any) -> Any:
+def unwritten_field(**options: Any) -> Any:
     """A field that is not written, or elsewhere."""
     return attrs.field(**options)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from spec_compare.records.header import File
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 SHARD = re.compile(r"(.*-)\d{5}(-of-\d{5}.*)")
 """Name of one file of a model that is split into several."""
@@ -52,12 +52,12 @@ def _identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
     return status.st_size, status.st_mtime_ns
 
 
-def unreadable(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"{path} cannot be read: {why(error)}", hint="the header of the results needs its hash")
+def read_error(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be read: {error_message(error)}", hint="the header of the results needs its hash")
 
 
 @lru_cache(maxsize=256)
@@ -67,11 +67,11 @@ def _hash_once(path: Path, size: int, changed: int) -> File:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
     return File(str(path), size, digest)
 
 
-def commit() -> str | None:
+def current_commit() -> str | None:
     """The commit of the repository that the program runs from; None if it runs from none, or git is missing."""
     import spec_core
 

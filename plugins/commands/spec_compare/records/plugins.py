@@ -11,7 +11,7 @@ from typing import Any
 
 from spec_compare.records.header import PluginFacts
 from spec_core import Run
-from spec_core.commands import PLUGIN_KINDS, Entry, discover
+from spec_core.commands import PLUGIN_KINDS, Entry, discover_plugins
 
 CODE = (".py", ".so", ".pyd")
 """Suffixes of files with code."""
@@ -20,7 +20,7 @@ KINDS = (*PLUGIN_KINDS, "target")
 
 def plugin_facts(runs: Iterable[Run]) -> list[PluginFacts]:
     """Every plugin of these runs once, the target included, by name."""
-    installed = discover(KINDS)
+    installed = discover_plugins(KINDS)
     facts = {
         chosen.name: _facts(chosen.name, chosen.plugin, chosen.plugin is run.target, installed)
         for run in runs

@@ -19,13 +19,13 @@ from spec_core.errors import UsageError
 NAME = "prompts.jsonl"
 
 
-def write(folder: Path, prompts: Iterable[Prompt]) -> None:
+def write_prompts(folder: Path, prompts: Iterable[Prompt]) -> None:
     """Write the prompts. Raises UsageError if the file cannot be written."""
     lines = "".join(common.as_json(line_of(prompt)) + "\n" for prompt in prompts)
     try:
-        common.write(folder / NAME, lines.encode())
+        common.write_file(folder / NAME, lines.encode())
     except OSError as error:
-        raise common.unwritable(folder, error) from error
+        raise common.write_error(folder, error) from error
 
 
 def line_of(prompt: Prompt) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def line_of(prompt: Prompt) -> dict[str, Any]:
     return {"id": prompt.id, "family": prompt.family, form: prompt.given, **length}
 
 
-def read(folder: Path, header: Header) -> list[Prompt]:
+def read_prompts(folder: Path, header: Header) -> list[Prompt]:
     """The prompts of these results; none if they were not stored. Raises UsageError if they are not the header's."""
     if not (folder / NAME).exists():
         return []

@@ -16,7 +16,7 @@ from spec_compare.records.agreement import check_header, check_record, check_val
 from spec_compare.records.convert import LapFacts, structure
 from spec_compare.records.header import FORMAT, VERSION, Header, Session
 from spec_compare.records.record import Lap, Record
-from spec_core.errors import UsageError, quote, why
+from spec_core.errors import UsageError, error_message, quote_value
 from spec_core.toolkit import JsonLimits
 
 LAPS, SUMMARY = "results.jsonl", "summary.json"
@@ -50,7 +50,7 @@ class Comparison:
         return len(self.laps) == self.header.laps
 
 
-def read(folder: Path) -> Comparison:
+def read_results(folder: Path) -> Comparison:
     """The results in a directory. Raises UsageError that names the file and the line that is wrong."""
     file = folder / LAPS
     reader = Reader(file)
@@ -67,7 +67,7 @@ def _lines(file: Path) -> Iterator[bytes]:
             while line := stream.readline(LINE_BYTES + 1):
                 yield line
     except OSError as error:
-        raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{file}: {error_message(error)}", hint=HINT) from error
 
 
 @attrs.define(eq=False)
@@ -125,7 +125,7 @@ class Reader:
         elif kind == "record":
             self._record(value)
         else:
-            raise ValueError(f"its kind is {quote(kind)}: record or session is needed")
+            raise ValueError(f"its kind is {quote_value(kind)}: record or session is needed")
 
     def _header(self, kind: Any, value: dict[str, Any]) -> Header:
         if kind != "header" or value.get("format") != FORMAT:
@@ -163,7 +163,7 @@ def _check_version(file: Path, version: Any) -> None:
     major = str(version).partition(".")[0]
     if major != str(VERSION[0]):
         raise UsageError(
-            f"{file} has the format version {quote(version)}, this program reads {VERSION[0]}.x",
+            f"{file} has the format version {quote_value(version)}, this program reads {VERSION[0]}.x",
             hint="use the version of spec-core that wrote it: its header names it under environment.packages",
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from spec_compare.records.described import field, unwritten
+from spec_compare.records.described import field, unwritten_field
 from spec_core.toolkit import DraftStatistics
 
 PLAIN = "plain"
@@ -118,7 +118,7 @@ class Record:
     whole_seconds: float = field("this text's share of the time of all texts that ran together, prefill included")
     cpu_seconds: float = field("CPU seconds of this process from the first token to the last, all threads")
     steps: Steps = field("the steps after the first token")
-    tally: DraftStatistics = unwritten(factory=DraftStatistics)
+    tally: DraftStatistics = unwritten_field(factory=DraftStatistics)
     text: str = field("the output as text", default="")
     baseline: str = field("name of the plain decoding that it is compared with", default=PLAIN)
     turn: int = field("number of the turn of a conversation, from 0", default=0)
@@ -158,7 +158,7 @@ class Lap:
     )
     forwards: dict[str, int] = field("forwards of these steps by the target and each method")
     rows: dict[str, int] = field("rows of these forwards")
-    records: list[Record] = unwritten()
+    records: list[Record] = unwritten_field()
     number: int = field("number of the lap in the order of the comparison, from 0", default=0)
     busy_seconds: float | None = field(
         "CPU seconds of the whole machine, all programs; null if the system does not report them", default=None

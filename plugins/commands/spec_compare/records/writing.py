@@ -16,7 +16,7 @@ from spec_compare.records import prompts
 from spec_compare.records.aliases import aliases
 from spec_compare.records.continuation import check_same
 from spec_compare.records.header import Header, Session
-from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
+from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read_results
 from spec_compare.records.record import Lap, Record
 from spec_compare.records.schema import stored_fields
 from spec_compare.records.sessions import new_session
@@ -42,7 +42,7 @@ class Results:
 
     def __init__(self, out: Path, written: Written = ignore_line) -> None:
         self.out, self.written = out, written
-        self.before: Comparison | None = read(out) if has_header(out) else None
+        self.before: Comparison | None = read_results(out) if has_header(out) else None
         if self.before is None and (out / SUMMARY).exists():
             raise UsageError(
                 f"{out} has {SUMMARY} without {LAPS}", hint="pass another directory as --out, or move it away"
@@ -56,7 +56,7 @@ class Results:
     @property
     def sessions(self) -> list[Session]:
         """Continuations so far, this one included."""
-        return read(self.out).sessions
+        return read_results(self.out).sessions
 
     def begin(self, header: Header, chosen: list[Prompt] | None) -> None:
         """Make the directory and write the header; or check that the interrupted run was the same, and continue it.
@@ -69,7 +69,7 @@ class Results:
         else:
             check_same(self.before.header, header, self.out)
         if chosen is not None and not (self.out / prompts.NAME).exists():
-            prompts.write(self.out, chosen)
+            prompts.write_prompts(self.out, chosen)
         if self.before is not None and not self.before.complete:
             end = self.before.end
             self._try(lambda: os.truncate(self.out / LAPS, end))
@@ -82,7 +82,7 @@ class Results:
     def conclude(self, body: dict[str, Any]) -> None:
         """Write the summary, and print the paths of both files."""
         text = format_json(body, indent=1)
-        self._try(lambda: common.write(self.out / SUMMARY, text.encode()))
+        self._try(lambda: common.write_file(self.out / SUMMARY, text.encode()))
         common.print_note(f"written: {self.out / LAPS}, {self.out / SUMMARY}")
 
     def _append(self, objects: list[dict[str, Any]], mode: Literal["ab", "wb"] = "ab") -> None:
@@ -99,7 +99,7 @@ class Results:
         try:
             write()
         except OSError as error:
-            raise common.unwritable(self.out, error) from error
+            raise common.write_error(self.out, error) from error
 
 
 def has_header(out: Path) -> bool:
@@ -110,16 +110,16 @@ def has_header(out: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise common.unwritable(out, error) from error
+        raise common.write_error(out, error) from error
 
 
 def lines(lap: Lap) -> list[dict[str, Any]]:
     """Records of a lap; ``lap`` carries what all its texts share."""
     shared = {field.name: getattr(lap, field.name) for field in stored_fields(Lap)}
     shared |= {"prompts": list(dict.fromkeys(r.prompt for r in lap.records)), "texts": len(lap.records)}
-    return [{"kind": "record", **own(record), **aliases(record), "lap": shared} for record in lap.records]
+    return [{"kind": "record", **own_fields(record), **aliases(record), "lap": shared} for record in lap.records]
 
 
-def own(record: Record) -> dict[str, Any]:
+def own_fields(record: Record) -> dict[str, Any]:
     """The fields of a record that are written."""
     return attrs.asdict(record, filter=lambda field, _: field.name != "tally")

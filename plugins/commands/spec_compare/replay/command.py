@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from spec_commands import common
 from spec_commands.help import Command
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 
 
 @click.command(cls=Command)
@@ -40,11 +40,11 @@ def replay(
     of its choices are the recorded ones. Drafts are never longer than the recorded ones: choices that allow more are
     counted as censored.
     """
-    from spec_compare.records.reading import read
+    from spec_compare.records.reading import read_results
     from spec_compare.replay import results
 
-    rows = results.replay(read(directory), controls, lengths, chances, contenders)
+    rows = results.replay_results(read_results(directory), controls, lengths, chances, contenders)
     if as_json:
-        say(common.as_json(results.body(rows)))
+        print_line(common.as_json(results.body(rows)))
     else:
-        results.show(rows)
+        results.show_rows(rows)

@@ -37,7 +37,7 @@ class RecordedPiece:
     leaf: int
 
 
-def cut(part: RecordedPart, limits: Limits, drafters: Iterable[str]) -> CutDraft:
+def cut_draft(part: RecordedPart, limits: Limits, drafters: Iterable[str]) -> CutDraft:
     """The recorded draft as these limits allow it."""
     recorded, drafters = list(pieces_of(part)), list(drafters)
     same = is_recorded(part, limits, drafters)

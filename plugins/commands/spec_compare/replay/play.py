@@ -11,7 +11,7 @@ from itertools import zip_longest
 import attrs
 import pluggy
 
-from spec_compare.replay.cut import cut, is_recorded
+from spec_compare.replay.cut import cut_draft, is_recorded
 from spec_compare.replay.policies import Policy
 from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
@@ -111,7 +111,7 @@ class Player:
 
     def _judge(self, recorded: RecordedPart, part: Part) -> None:
         """Give the part what is left of the recorded draft, and what the target accepted of it."""
-        left = cut(recorded, part.limits, self._drafters)
+        left = cut_draft(recorded, part.limits, self._drafters)
         part.draft, part.pieces = left.draft, left.pieces
         part.emitted = recorded.text.tokens[recorded.output :][: min(recorded.emitted, len(left.path) + 1)]
         if part.emitted:

@@ -10,7 +10,7 @@ import attrs
 
 from spec_compare.records.header import ContenderFacts, TargetFacts
 from spec_core import Compat, DraftPlan, DraftStep, Limit, TargetInfo, hookimpl
-from spec_core.commands import construct, find_plugin, hooks_of, import_plugin, parse_method
+from spec_core.commands import construct_plugin, find_plugin, hooks_of, import_plugin, parse_method
 from spec_core.errors import UsageError
 
 
@@ -88,16 +88,16 @@ def recorded_policy(contender: ContenderFacts) -> Policy | None:
         for key, setting in contender.settings.items()
         if key.startswith(f"{name}.")
     }
-    return Policy(name, create(name, given), recorded=True)
+    return Policy(name, create_policy(name, given), recorded=True)
 
 
 def controller(spec: str) -> Policy:
     """Create the policy of a controller, ``NAME`` or ``NAME:key=value``."""
     name, given = parse_method(spec)
-    return Policy(spec, create(name, given))
+    return Policy(spec, create_policy(name, given))
 
 
-def create(name: str, given: Mapping[str, Any]) -> Any:
+def create_policy(name: str, given: Mapping[str, Any]) -> Any:
     """A controller. Raises UsageError for one that reads what no trace has."""
     cls = import_plugin(find_plugin(name, ("control",)))
     reads = sorted({"accept", "process"} & set(hooks_of(cls)))
@@ -106,7 +106,7 @@ def create(name: str, given: Mapping[str, Any]) -> Any:
             f"{name} implements {', '.join(reads)}: rows and logits are not recorded",
             hint="replay controllers that have the hooks draft and rollback only",
         )
-    return construct(cls, given, name)
+    return construct_plugin(cls, given, name)
 
 
 def load_policy(policy: Policy, target: Any) -> Policy:

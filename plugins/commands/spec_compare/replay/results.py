@@ -18,7 +18,7 @@ from spec_compare.replay.play import Player, Replayed
 from spec_compare.replay.policies import Longest, MinChance, Policy
 from spec_compare.replay.recorded import AGAIN, RecordedStep, steps_of
 from spec_compare.replay.times import step_times
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class _Nobody:
     """Changes nothing: the draft as it was recorded."""
 
 
-def replay(
+def replay_results(
     comparison: Comparison,
     controls: tuple[str, ...],
     lengths: tuple[int, ...],
@@ -58,7 +58,7 @@ def replay(
     if comparison.sessions:
         print_note("the comparison was interrupted: a controller may have measured other times than those recorded")
     rows: list[Row] = []
-    for facts in choose(comparison.header, contenders):
+    for facts in choose_contenders(comparison.header, contenders):
         runs = _runs(comparison.laps, facts.name)
         plain = [step for run in _runs(comparison.laps, facts.baseline) for step in run]
         for make in _policies(facts, controls, lengths, chances):
@@ -66,12 +66,12 @@ def replay(
     return rows
 
 
-def choose(header: Header, names: tuple[str, ...]) -> list[ContenderFacts]:
+def choose_contenders(header: Header, names: tuple[str, ...]) -> list[ContenderFacts]:
     """The contenders that draft; of these the named ones. Raises UsageError for a name that none has."""
     there = {c.name: c for c in header.contenders if any(c.proposals.values())}
     for name in names:
         if name not in there:
-            raise UsageError(f"no contender named {name!r} drafts", hint=f"there are: {nearest(name, there)}")
+            raise UsageError(f"no contender named {name!r} drafts", hint=f"there are: {nearest_names(name, there)}")
     return [c for name, c in there.items() if not names or name in names]
 
 
@@ -135,7 +135,7 @@ def body(rows: list[Row]) -> dict[str, Any]:
 TITLES = ("policy", "choices", "same", "censored", "drafted/step", "tokens/step", "speedup")
 
 
-def show(rows: list[Row]) -> None:
+def show_rows(rows: list[Row]) -> None:
     """Print a table per contender."""
     for name in dict.fromkeys(row.contender for row in rows):
         own_rows = [_cells(row) for row in rows if row.contender == name]

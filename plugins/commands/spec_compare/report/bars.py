@@ -12,7 +12,7 @@ from spec_compare.figures.titles import cut_middle
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number, span
 from spec_compare.report.hatching import hatch_name, hatch_segments
-from spec_compare.report.looks import Key, looks
+from spec_compare.report.looks import Key, contender_looks
 
 PER_ROW = 0.46
 """Inches of a contender, its name included."""
@@ -38,7 +38,7 @@ def speedups(outcome: Outcome, rows: list[Row]) -> Figure:
 
 
 def _speedups(outcome: Outcome, panel: Panel, families: list[Row], limits: tuple[float, float]) -> Any:
-    own_looks = looks(outcome)
+    own_looks = contender_looks(outcome)
     with svg.axes(height=0.7 + PER_ROW * len(panel.rows)) as ax:
         for y, row in enumerate(panel.rows):
             look = own_looks[row.contender]

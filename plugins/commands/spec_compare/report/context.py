@@ -10,7 +10,7 @@ from spec_compare.figures.summary import Row
 from spec_compare.inputs.sized import EXTENSION
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number
-from spec_compare.report.looks import keys_of, looks
+from spec_compare.report.looks import contender_looks, keys_of
 
 
 def context_curve(outcome: Outcome, rows: list[Row]) -> Figure:
@@ -28,7 +28,7 @@ def context_curve(outcome: Outcome, rows: list[Row]) -> Figure:
 
 
 def _draw(outcome: Outcome, panel: Panel) -> Any:
-    own_looks = looks(outcome)
+    own_looks = contender_looks(outcome)
     lengths = sorted({row.length for row in outcome.lengths})
     with svg.axes(2) as (left, right):
         for name in (row.contender for row in panel.rows):

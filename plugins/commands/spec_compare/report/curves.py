@@ -9,7 +9,7 @@ from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number
-from spec_compare.report.looks import keys_of, looks
+from spec_compare.report.looks import contender_looks, keys_of
 
 POSITIONS = 16
 """Number of draft positions that are shown."""
@@ -33,7 +33,7 @@ def acceptance(outcome: Outcome, rows: list[Row]) -> Figure:
 
 
 def _acceptance(outcome: Outcome, panel: Panel) -> Any:
-    own_looks = looks(outcome)
+    own_looks = contender_looks(outcome)
     with svg.axes(2) as (left, right):
         for row in panel.rows:
             look = own_looks[row.contender].options | {"markersize": 4}
@@ -64,7 +64,7 @@ def lengths(outcome: Outcome, rows: list[Row]) -> Figure:
 
 
 def _lengths(outcome: Outcome, panel: Panel) -> Any:
-    own_looks = looks(outcome)
+    own_looks = contender_looks(outcome)
     with svg.axes() as ax:
         for row in panel.rows:
             values = shares(row)

@@ -76,7 +76,7 @@ DASHES = {"-": "none", "--": "7 3", "-.": "7 3 2 3", ":": "2 3", "": "0 99"}
 LINES = ("-", "--", "-.", ":")
 
 
-def looks(outcome: Outcome) -> dict[str, Look]:
+def contender_looks(outcome: Outcome) -> dict[str, Look]:
     """The look of every contender; plain decoding has the colour of the text.
 
     Contenders that differ in the facet alone look alike. The first 64 series differ in colour or marker.
@@ -95,5 +95,5 @@ def _look(i: int) -> Look:
 
 def keys_of(outcome: Outcome, contenders: Iterable[str]) -> list[Key]:
     """The legend of these contenders: a key per series."""
-    own, names = looks(outcome), short_names(outcome.header)
+    own, names = contender_looks(outcome), short_names(outcome.header)
     return list({names[name]: Key.of(names[name], own[name]) for name in contenders}.values())

@@ -9,7 +9,7 @@ from spec_commands.html_page import render_page, write_page
 from spec_compare.figures.columns import interval_title
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
-from spec_compare.figures.table import describe_difference, reading
+from spec_compare.figures.table import describe_difference, speedup_reading
 from spec_compare.figures.timing_warnings import warning_counts
 from spec_compare.report.conditions import facts, measured_from_to
 from spec_compare.report.figures import figures
@@ -22,7 +22,7 @@ FEW = 6
 """Max lines on bounds, and contenders of a matrix, that are not folded."""
 
 
-def write(path: Path, outcome: Outcome) -> None:
+def write_report_page(path: Path, outcome: Outcome) -> None:
     """Write the report. Raises UsageError if the file cannot be written."""
     write_page(path, page(outcome))
 
@@ -39,7 +39,7 @@ def page(outcome: Outcome) -> str:
         matrices=matrices(outcome),
         level=interval_title(outcome.header.interval),
         intervals=any(pair.low is not None for pair in outcome.pairs),
-        readings=[line for row in outcome.rows if row.family == ALL and (line := reading(row))],
+        readings=[line for row in outcome.rows if row.family == ALL and (line := speedup_reading(row))],
         few=FEW,
         warnings=outcome.warnings,
         unknown=outcome.unknown,

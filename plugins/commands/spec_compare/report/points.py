@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from spec_costs.bounds import perfect
+from spec_costs.bounds import perfect_bound
 from spec_costs.curve import Curve
 
 from spec_compare.figures.bounds import depth
@@ -16,7 +16,7 @@ from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.record import Record
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number
-from spec_compare.report.looks import Key, Look, keys_of, looks
+from spec_compare.report.looks import Key, Look, contender_looks, keys_of
 
 EVEN = Look(svg.FAINT)
 FREE = Look(svg.INK, linestyle="--")
@@ -46,7 +46,7 @@ def working_points(outcome: Outcome, baseline: str) -> list[tuple[str, float]]:
 
 
 def _step_costs(outcome: Outcome, baseline: str, points: list[tuple[str, float]]) -> Any:
-    curve, own_looks = curve_of(outcome, baseline), looks(outcome)
+    curve, own_looks = curve_of(outcome, baseline), contender_looks(outcome)
     with svg.axes() as ax:
         ax.plot(list(curve.seconds), [s / curve(1) for s in curve.seconds.values()], color=svg.INK, marker=".")
         for name, x in points:
@@ -94,7 +94,7 @@ def efficiency(outcome: Outcome, rows: list[Row]) -> Figure:
 
 
 def _efficiency(outcome: Outcome, panel: Panel) -> Any:
-    own_looks, names = looks(outcome), {row.contender for row in panel.rows}
+    own_looks, names = contender_looks(outcome), {row.contender for row in panel.rows}
     facet = next(f for f in facets(outcome.header) if names & f.series.keys())
     with svg.axes() as ax:
         x_max = max(row.tokens_per_step or 1.0 for row in panel.rows) * 1.15
@@ -115,7 +115,7 @@ def _draw_bounds(ax: Any, outcome: Outcome, baseline: str, x_max: float) -> None
     longest = max(draft_max(c) for c in outcome.header.contenders if c.baseline == baseline)
     ks = [k for k in range(longest + 1) if k + 1 <= x_max + 1]
     ax.plot([k + 1 for k in ks], [(k + 1) * curve(1) / curve(k + 1) for k in ks], **FREE.options)
-    best = perfect(curve, longest).speedup
+    best = perfect_bound(curve, longest).speedup
     ax.axhline(best, color=BOUND.color, linestyle=BOUND.linestyle)
     ax.annotate(f"{best:.2f}", (1, best), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=10)
 

@@ -13,7 +13,7 @@ from spec_compare.figures.summary import Row
 from spec_compare.records.record import Record
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, facet_panels, figure_of, number
-from spec_compare.report.looks import keys_of, looks
+from spec_compare.report.looks import contender_looks, keys_of
 from spec_compare.report.points import records_of
 
 BINS = 10
@@ -49,7 +49,7 @@ def decided_tokens(record: Record) -> Iterator[tuple[int, float, bool]]:
                 yield depths[i], chance, i in kept
 
 
-def count(records: Iterable[Record]) -> Bins:
+def count_bins(records: Iterable[Record]) -> Bins:
     """Counts of tested tokens by position and bin."""
     bins: Bins = defaultdict(Bin)
     for record in records:
@@ -73,7 +73,7 @@ def curve(bins: Bins, panel: int) -> tuple[list[float], list[float]]:
 
 def reliability(outcome: Outcome, rows: Sequence[Row]) -> Figure | None:
     """Figure of the shares accepted over the chances that methods gave; None where no trace has any."""
-    counts = {row.contender: bins for row in rows if (bins := count(records_of(outcome, row.contender)))}
+    counts = {row.contender: bins for row in rows if (bins := count_bins(records_of(outcome, row.contender)))}
     if not counts:
         return None
     panels = facet_panels(outcome, [row for row in rows if row.contender in counts])
@@ -92,7 +92,7 @@ def reliability(outcome: Outcome, rows: Sequence[Row]) -> Figure | None:
 
 
 def _drawing(outcome: Outcome, counts: Mapping[str, Bins]) -> Any:
-    own_looks = looks(outcome)
+    own_looks = contender_looks(outcome)
     with svg.axes(2, 1.8 * svg.HEIGHT, 2) as ((first, second), (third, later)):
         for position, ax in enumerate((first, second, third, later), 1):
             for name, bins in counts.items():

@@ -117,7 +117,7 @@ def _in_turns(
 
 
 def text(record: Record) -> ReportedText:
-    spans = list(merge(_tokens(record))) if record.pieces is not None and record.trace is not None else []
+    spans = list(merge_spans(_tokens(record))) if record.pieces is not None and record.trace is not None else []
     drafted = record.tally.accepted
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
     return ReportedText(
@@ -147,7 +147,7 @@ def _tokens(record: Record) -> Iterator[Span]:
         at += emitted
 
 
-def merge(spans: Iterable[Span]) -> Iterator[Span]:
+def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
     """Neighbours of one source as one span; a span begins where a draft was rejected."""
     last: Span | None = None
     for span in spans:

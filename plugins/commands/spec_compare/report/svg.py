@@ -44,7 +44,7 @@ WIDTH, HEIGHT = 4.2, 2.9
 """Inches of a drawing: on a phone of 360 pixels its text has 11 of them."""
 
 
-def check() -> None:
+def check_matplotlib() -> None:
     """Raise UsageError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401

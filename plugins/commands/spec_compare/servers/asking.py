@@ -12,7 +12,7 @@ from spec_commands.servers.answers import Answer, choice_text, read_answer
 from spec_commands.servers.models import PATHS
 
 from spec_compare.servers.endpoints import KEY_HINT, Endpoint
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 EVENTS_PER_TOKEN, EVENTS_MORE = 8, 200
 """Max events of a stream by the tokens of its request: a longer one is left."""
@@ -89,11 +89,13 @@ class Server:
         return TimedAnswer(answer, answer.completion_tokens, first, last, gaps)
 
     def _refusal(self, answer: Answer) -> UsageError:
-        reason = f"it answered {answer.status}: {quote(answer.error)}"
+        reason = f"it answered {answer.status}: {quote_value(answer.error)}"
         if answer.status in (401, 403):
             return UsageError(f"a key is needed: {reason}", hint=KEY_HINT)
         if answer.status == 404 and self.model is not None:
-            return UsageError(f"{reason} (model {quote(self.model)})", hint="pass the model's name with --url-model")
+            return UsageError(
+                f"{reason} (model {quote_value(self.model)})", hint="pass the model's name with --url-model"
+            )
         return UsageError(reason, hint="look at the server's log; --chat asks with messages, without it with texts")
 
     def _check_counts(self, answer: Answer, max_tokens: int) -> None:

@@ -56,7 +56,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
     servers = [probing.find_server(endpoint, own["timeout"]) for endpoint in endpoints]
     try:
         source = source or _filter(prompt_source_of((), probing.built_in_file(servers), None, place["chat"]), filters)
-        probing.probe(servers, source.prompts)
+        probing.probe_servers(servers, source.prompts)
         return _run(servers, settings, source, terms, out, {**own, "no_prompts": others["no_prompts"]})
     finally:
         probing.close_all(servers)
@@ -64,7 +64,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
 
 def _filter(source: PromptSource, filters: dict[str, Any]) -> PromptSource:
     """The prompts of these filters, with pictures as requests carry them."""
-    return attrs.evolve(source, prompts=prompt_source.choose(source.prompts, source.name, **filters))
+    return attrs.evolve(source, prompts=prompt_source.choose_prompts(source.prompts, source.name, **filters))
 
 
 def _check_settings(settings: Settings) -> None:

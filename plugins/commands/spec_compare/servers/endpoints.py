@@ -9,7 +9,7 @@ import attrs
 from spec_commands.http_client import Client, check_url, hide_secrets
 from spec_commands.servers.models import parse_switch, read_key
 
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 EXAMPLE = "write --url NAME=http://HOST:PORT, the server that others are compared with first"
 KEY_HINT = "pass --key-env NAME=VARIABLE, the environment variable that has the key"
@@ -84,7 +84,7 @@ def _pairs(option: str, texts: Iterable[str], value: str) -> dict[str, str]:
 
 def _quote_value(option: str, text: str) -> str:
     """A value for an error; nothing for a key, which some pass in place of its variable."""
-    return "" if option == "--key-env" else f" {quote(hide_secrets(text))}"
+    return "" if option == "--key-env" else f" {quote_value(hide_secrets(text))}"
 
 
 def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], value: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from spec_commands.common import Settings
 
 from spec_compare.figures.served import UNKNOWN
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measuring.collect import plain, present_facts
+from spec_compare.measuring.collect import plain_value, present_facts
 from spec_compare.measuring.measure import batches
 from spec_compare.records.header import SERVER as FAMILY
 from spec_compare.records.header import (
@@ -67,7 +67,7 @@ def _target(server: Server) -> TargetFacts:
 
 def _contender(server: Server, baseline: str, number: int, settings: Settings, label: str | None) -> ContenderFacts:
     own: dict[str, Any] = {"url": server.endpoint.shown, "model": server.model, "off": server.endpoint.switch}
-    shared = {name: Setting(plain(settings[name]), settings.table[name].origin) for name in SETTINGS}
+    shared = {name: Setting(plain_value(settings[name]), settings.table[name].origin) for name in SETTINGS}
     return ContenderFacts(
         name=server.name,
         baseline=baseline,

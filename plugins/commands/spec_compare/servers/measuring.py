@@ -13,7 +13,7 @@ from spec_commands.prompts import Prompt
 from spec_commands.servers.counters import Counters, read_counters
 
 from spec_compare.inputs.conversation import Conversation, messages, turns_of
-from spec_compare.measuring.measure import Slot, batches, schedule
+from spec_compare.measuring.measure import Slot, batches, schedule_laps
 from spec_compare.records.record import Lap, Record, ServedText, Steps
 from spec_compare.servers.asking import Server, TimedAnswer
 from spec_core import Sampling
@@ -56,7 +56,7 @@ def measure_servers(
 ) -> Iterator[Lap]:
     """The laps that are not done, in the order of a comparison: a warm-up, then the servers in turns."""
     groups, by_name = batches(prompts, terms.batch), {server.name: server for server in servers}
-    left = [slot for slot in schedule(list(by_name), len(groups), terms.repeats) if slot.number not in done]
+    left = [slot for slot in schedule_laps(list(by_name), len(groups), terms.repeats) if slot.number not in done]
     for server in servers if left else ():
         run_lap(server, groups[0], terms, left[0], servers[0].name)
     for slot in left:

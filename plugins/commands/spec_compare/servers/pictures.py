@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from spec_commands.prompts import Prompt
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 
 KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp"}
 """First bytes of a picture, and its type."""
@@ -38,7 +38,9 @@ def _part(where: str, part: Any) -> Any:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"prompt {where!r}: the picture {path}: {why(error)}", hint="check --prompts") from error
+        raise UsageError(
+            f"prompt {where!r}: the picture {path}: {error_message(error)}", hint="check --prompts"
+        ) from error
     kind = next((kind for start, kind in KINDS.items() if data.startswith(start)), None)
     if kind is None or len(data) > LARGEST:
         raise UsageError(

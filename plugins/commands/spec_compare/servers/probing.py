@@ -14,7 +14,7 @@ from spec_commands.servers.models import REPEATED, listed_models
 from spec_compare.measuring.prompt_source import BUILT_IN
 from spec_compare.servers.asking import Server
 from spec_compare.servers.endpoints import KEY_HINT, Endpoint
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 PROBE_TOKENS = 24
 SHOWN = 5
@@ -43,8 +43,8 @@ def _choose(endpoint: Endpoint, models: list[Mapping[str, Any]]) -> Mapping[str,
         return models[0] if models else None
     chosen = next((model for model in models if model["id"] == endpoint.model), None)
     if chosen is None and models:
-        listed = ", ".join(quote(model["id"]) for model in models[:SHOWN])
-        raise UsageError(f"{endpoint.shown} has no model {quote(endpoint.model)}", hint=f"it lists {listed}")
+        listed = ", ".join(quote_value(model["id"]) for model in models[:SHOWN])
+        raise UsageError(f"{endpoint.shown} has no model {quote_value(endpoint.model)}", hint=f"it lists {listed}")
     return chosen or {"id": endpoint.model}
 
 
@@ -58,7 +58,7 @@ def context_of(model: Mapping[str, Any] | None) -> int:
     return 0
 
 
-def probe(servers: Iterable[Server], prompts: Iterable[Prompt]) -> None:
+def probe_servers(servers: Iterable[Server], prompts: Iterable[Prompt]) -> None:
     """Ask every server once in each form that the prompts have. Raises UsageError for one that cannot be timed."""
     chats = {not isinstance(prompt.given, str) and not isinstance(prompt.given[0], int) for prompt in prompts}
     for server in servers:

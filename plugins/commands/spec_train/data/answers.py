@@ -16,7 +16,7 @@ import numpy as np
 
 from spec_core import Run, Sampling
 from spec_core import Sequence as Running
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 from spec_train.data.cache import SampleCache
 from spec_train.data.capture import Capture
 from spec_train.data.samples import Teacher, TextSample
@@ -92,7 +92,7 @@ class Answerer:
                     on_answer(len(texts))
         except OSError as error:
             raise UsageError(
-                f"{path} cannot be written: {why(error)}", hint="free some disk space, or pass another --out"
+                f"{path} cannot be written: {error_message(error)}", hint="free some disk space, or pass another --out"
             ) from error
         return texts
 

@@ -45,7 +45,7 @@ class TextEntry:
         return tokenizer.encode_chat(self.prompt)
 
 
-def read(path: Path) -> list[TextEntry]:
+def read_entries(path: Path) -> list[TextEntry]:
     """Entries of a file. Raises UsageError with the number of the first invalid line."""
     entries = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
     if not entries:
@@ -85,7 +85,7 @@ def prompts_of_target(target: Target, count: int) -> list[TextEntry]:
     return [] if provided is None or not count else [TextEntry(text, None) for text in provided.prompts(count)]
 
 
-def tokenize(entries: Sequence[TextEntry], target: Target) -> list[TextSample]:
+def tokenize_entries(entries: Sequence[TextEntry], target: Target) -> list[TextSample]:
     """The entries that have a text, as token ids."""
     tokenizer: Any = target.tokenizer
     texts = []
@@ -97,7 +97,7 @@ def tokenize(entries: Sequence[TextEntry], target: Target) -> list[TextSample]:
     return texts
 
 
-def split(entries: list[TextEntry], seed: int) -> tuple[list[TextEntry], list[TextEntry]]:
+def split_entries(entries: list[TextEntry], seed: int) -> tuple[list[TextEntry], list[TextEntry]]:
     """Entries for training and entries for the evaluation, by the seed. Raises UsageError for fewer than two."""
     if len(entries) < 2:
         raise UsageError("there is one text, two were needed", hint="add another: one is held out for the evaluation")

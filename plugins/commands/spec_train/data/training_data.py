@@ -56,13 +56,13 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
     entries, prompts = _entries(target, options)
     shipped = None if options.data is not None else target.info.prompts
     if shipped is None:
-        entries, held_out = texts.split(entries, schedule.seed)
+        entries, held_out = texts.split_entries(entries, schedule.seed)
     else:
-        held_out = texts.read(Path(shipped))
+        held_out = texts.read_entries(Path(shipped))
     print_note(
         f"{len(entries) or len(prompts)} {'texts' if entries else 'prompts'} to train on, {len(held_out)} held out"
     )
-    tokenized = texts.tokenize(entries, target)
+    tokenized = texts.tokenize_entries(entries, target)
     unanswered = [entry.prompt_tokens(target) for entry in [*entries, *prompts] if entry.text is None]
     generate = options.generate or len(prompts)
     if not tokenized and not generate:
@@ -76,7 +76,7 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
 def _entries(target: Target, options: DataOptions) -> tuple[list[TextEntry], list[TextEntry]]:
     """Entries with or without texts, and prompts that the target provides."""
     if options.data is not None:
-        return texts.read(options.data), []
+        return texts.read_entries(options.data), []
     count = ANSWERS_MAX if options.generate is None else options.generate
     prompts = texts.prompts_of_target(target, count)
     return ([] if prompts else texts.of_target(target)), prompts

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spec_train.heads.module import HeadModule, KeysValues, group_rows, split
+from spec_train.heads.module import HeadModule, KeysValues, group_rows, split_pair
 
 Sizes = Sequence[tuple[int, int]]
 """(number of positions, number of anchors) of each text."""
@@ -51,7 +51,7 @@ class DFlash(HeadModule):
         b = self.shape.block
         lengths, rows = [t for t, _ in sizes], [a * b for _, a in sizes]
         q = q * q.shape[-1] ** -0.5
-        parts = zip(q.split(rows, 1), split(context, lengths), split(own, rows), at.split(rows), strict=True)
+        parts = zip(q.split(rows, 1), split_pair(context, lengths), split_pair(own, rows), at.split(rows), strict=True)
         return torch.cat([self._attend_text(i, *part) for part in parts], 1)
 
     def _attend_text(self, i: int, q: Tensor, context: KeysValues, own: KeysValues, at: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_train.heads.module import HeadModule, KeysValues, group_rows, split
+from spec_train.heads.module import HeadModule, KeysValues, group_rows, split_pair
 
 PREFIX = "blk.0."
 
@@ -53,7 +53,7 @@ class Eagle3(HeadModule):
             c = self.norm(f"{PREFIX}attn_norm_2", g)
             q, pair = self.queries_keys(PREFIX, torch.cat([e[rows + j], c], -1), rows + j)
             drafted += [pair] if j else []
-            y = self._rest(c if self.shape.norm_before_residual else g, attend(q, context, drafted, texts))
+            y = self._rest(c if self.shape.norm_before_residual else g, attend_pairs(q, context, drafted, texts))
             outputs.append(y)
             g = self.norm("output_norm", y) if self.shape.norm_output else y
         return outputs
@@ -68,12 +68,14 @@ class Eagle3(HeadModule):
         return r + self.mlp(PREFIX, self.norm(f"{PREFIX}ffn_norm", r))
 
 
-def attend(q: Tensor, context: KeysValues, drafted: Sequence[KeysValues], texts: Sequence[PairRange]) -> Tensor:
+def attend_pairs(q: Tensor, context: KeysValues, drafted: Sequence[KeysValues], texts: Sequence[PairRange]) -> Tensor:
     """[h, R, d]: a row attends to the pairs of its text up to its own, and to its own row of every unrolled step."""
     pairs = [*(b.first - a.first for a, b in pairwise(texts)), context[0].shape[1] - texts[-1].first]
     rows = [t.rows - t.skip for t in texts]
     q = q * q.shape[-1] ** -0.5
-    parts = zip(q.split(rows, 1), split(context, pairs), *(split(pair, rows) for pair in drafted), strict=True)
+    parts = zip(
+        q.split(rows, 1), split_pair(context, pairs), *(split_pair(pair, rows) for pair in drafted), strict=True
+    )
     return torch.cat([_attend_text(t, *part) for t, part in zip(texts, parts, strict=True)], 1)
 
 

@@ -114,6 +114,6 @@ def group_rows(q: Tensor, keys: Tensor) -> Tensor:
     return q.reshape(len(keys), -1, q.shape[-1])
 
 
-def split(pair: KeysValues, sizes: Sequence[int]) -> list[KeysValues]:
+def split_pair(pair: KeysValues, sizes: Sequence[int]) -> list[KeysValues]:
     """Keys and values, by rows."""
     return list(zip(*(x.split(sizes, 1) for x in pair), strict=True))

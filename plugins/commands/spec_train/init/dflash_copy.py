@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from spec_train.data.samples import Sample
 from spec_train.heads.dflash_student import DFlashStudent
-from spec_train.init.regression import FAST, SLOW, principal, ridge
+from spec_train.init.regression import FAST, SLOW, principal_directions, ridge
 
 CODE = 32
 """Dimensions of the code of a token."""
@@ -59,7 +59,7 @@ def add_copy_layers(student: DFlashStudent, samples: Sequence[Sample]) -> None:
     mask = F.rms_norm(student.vocab.embedding[s.mask], (s.width,), eps=s.eps)
     words = F.rms_norm(student.vocab.embedding, (s.width,), eps=s.eps)
     code = token_code(words[positions.tokens[0]], mask)
-    basis, spread = principal(positions.last)
+    basis, spread = principal_directions(positions.last)
     for layer, weight in ((0, FETCH_NORM), (1, MATCH_NORM)):
         for x in "qk":
             head[f"blk.{layer}.attn_{x}_norm.weight"].fill_(weight)
@@ -69,7 +69,7 @@ def add_copy_layers(student: DFlashStudent, samples: Sequence[Sample]) -> None:
     _set_match(student, mask, unused, torch.cat([slow, slow + s.head // 2]), basis, spread)
 
 
-def without(x: Tensor, direction: Tensor) -> Tensor:
+def without_direction(x: Tensor, direction: Tensor) -> Tensor:
     """x without its component along a direction."""
     unit = F.normalize(direction, dim=0)
     return x - (x @ unit)[..., None] * unit
@@ -77,9 +77,9 @@ def without(x: Tensor, direction: Tensor) -> Tensor:
 
 def token_code(words: Tensor, mask: Tensor) -> Tensor:
     """[CODE, D] whose products with words have variance 1, and are 0 with the mask token and with the mean."""
-    mean = without(words.mean(0), mask)
-    basis, spread = principal(without(without(words, mask), mean))
-    return without(without(basis[:CODE], mask), mean) / spread[:CODE, None]
+    mean = without_direction(words.mean(0), mask)
+    basis, spread = principal_directions(without_direction(without_direction(words, mask), mean))
+    return without_direction(without_direction(basis[:CODE], mask), mean) / spread[:CODE, None]
 
 
 def _set_features(student: DFlashStudent, positions: Positions, white: Tensor, codes: Tensor) -> None:
@@ -121,7 +121,7 @@ def _set_match(
         matrix.zero_()
     for d in range(s.heads):
         at = d * s.head
-        q[at + dims] = without(unused[d * CODE : (d + 1) * CODE], mask)
+        q[at + dims] = without_direction(unused[d * CODE : (d + 1) * CODE], mask)
         k[at + dims] = eye[own + d * CODE : own + (d + 1) * CODE]
         v[at : at + s.head] = eye[: s.head]
         out[:, at : at + s.head] = STRENGTH * back[:, : s.head]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from spec_train.data.samples import Sample
 from spec_train.heads.eagle3 import PREFIX, Eagle3
 from spec_train.heads.eagle3_student import Eagle3Student
-from spec_train.init.regression import SLOW, principal, ridge
+from spec_train.init.regression import SLOW, principal_directions, ridge
 
 SHARPNESS = 8.0
 """Variance of each matched component of queries and keys."""
@@ -39,7 +39,7 @@ def add_copy_head(student: Eagle3Student, samples: Sequence[Sample]) -> None:
         return
     tokens, features = _tokens_and_features(student, samples)
     words = F.rms_norm(student.vocab.embedding, (s.width,), eps=s.eps)
-    basis, spread = principal(words[tokens] - words[tokens].mean(0))
+    basis, spread = principal_directions(words[tokens] - words[tokens].mean(0))
     dims = torch.cat([slow, slow + s.head // 2])
     code = (basis[: len(dims)] / spread[: len(dims), None]) * SHARPNESS**0.5  # [n, D], of variance SHARPNESS each
     known = F.rms_norm(features, (s.width,), eps=s.eps)

@@ -65,7 +65,7 @@ def read_base(options: DSparkOptions, target: Target) -> BaseHead:
     if isinstance(head, Refusal):
         raise UsageError(head.reason, hint=head.hint)
     file: Any = head.file
-    if fact := unwritable(file.head):
+    if fact := unwritable_property(file.head):
         raise UsageError(
             f"{file.head.name}: {fact}, which heads of spec train do not have",
             hint="extend a head that spec train dflash made",
@@ -73,7 +73,7 @@ def read_base(options: DSparkOptions, target: Target) -> BaseHead:
     return BaseHead(file, head.sources, options.rank)
 
 
-def unwritable(head: Any) -> str | None:
+def unwritable_property(head: Any) -> str | None:
     """A property of a head that the writers of heads do not state; None if it has none of them."""
     facts = {
         "its layers have windows": any(head.windows),

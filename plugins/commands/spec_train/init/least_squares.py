@@ -57,7 +57,7 @@ class Pairs:
 
 
 @torch.no_grad()
-def fit(student: Eagle3Student, samples: Sequence[Sample], finals: Sequence[Tensor]) -> None:
+def fit_student(student: Eagle3Student, samples: Sequence[Sample], finals: Sequence[Tensor]) -> None:
     """Set ``fc``, and all attention heads that do not share the first key head. Does nothing if the sizes of the head
     do not allow it."""
     head, s = student.head, student.head.shape
@@ -108,7 +108,7 @@ def _fit_attention(student: Eagle3Student, inputs: Tensor, residual: Tensor, fas
 
 
 @torch.no_grad()
-def calibrate(student: Eagle3Student, samples: Sequence[Sample]) -> None:
+def calibrate_norm(student: Eagle3Student, samples: Sequence[Sample]) -> None:
     """Scale the final norm by the factor with the smallest loss on some samples. It changes no greedy draft."""
     weight = student.head["output_norm.weight"]
     unscaled, losses = weight.clone(), []

@@ -28,7 +28,7 @@ def scaled_ridge(x: Tensor, y: Tensor) -> Tensor:
     return torch.linalg.solve(gram + damping, scaled.T @ y).T / spread
 
 
-def principal(x: Tensor) -> tuple[Tensor, Tensor]:
+def principal_directions(x: Tensor) -> tuple[Tensor, Tensor]:
     """Directions [D, D] of rows x [N, D] by descending second moment, and its root [D] along each."""
     values, vectors = torch.linalg.eigh(x.T @ x / len(x))
     return vectors.flip(1).T, values.flip(0).clamp_min(1e-6).sqrt()

@@ -12,13 +12,15 @@ from torch import nn
 from spec_train import output
 
 
-def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], **values: Any) -> None:
+def save_checkpoint(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], **values: Any) -> None:
     """Save a checkpoint. Raises UsageError if the disk is full."""
     state = {"model": model.state_dict(), "opts": [o.state_dict() for o in optimizers], **values}
     output.save_tensors(path, state)
 
 
-def restore(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> Mapping[str, Any] | None:
+def restore_checkpoint(
+    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]
+) -> Mapping[str, Any] | None:
     """Load a checkpoint into a model and its optimizers. Returns the values saved with it, None without a file."""
     if not path.exists():
         return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_commands.common import unwritable
+from spec_commands.common import write_error
 from spec_commands.json_text import format_json
 
 from spec_train.training.evaluation import Result
@@ -29,7 +29,7 @@ class LossLog:
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(format_json(line_of(log, progress, result)) + "\n")
         except OSError as error:
-            raise unwritable(self.file, error) from error
+            raise write_error(self.file, error) from error
 
     def _begin(self, step: int) -> None:
         """Keep the lines before a step, of a training that was interrupted."""

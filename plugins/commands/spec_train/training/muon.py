@@ -42,12 +42,12 @@ class Muon(torch.optim.Optimizer):
     def _update(self, p: Tensor, grad: Tensor, group: dict) -> None:
         momentum = self.state[p].setdefault("momentum", torch.zeros_like(grad))
         momentum.lerp_(grad, 1 - group["momentum"])
-        update = orthogonalize(grad.lerp(momentum, group["momentum"]).to(self.dtype))
+        update = orthogonalize_matrix(grad.lerp(momentum, group["momentum"]).to(self.dtype))
         p.mul_(1 - group["lr"] * group["weight_decay"])
         p.add_(update.to(p.dtype), alpha=-group["lr"] * UPDATE_RMS * max(p.shape) ** 0.5)
 
 
-def orthogonalize(x: Tensor) -> Tensor:
+def orthogonalize_matrix(x: Tensor) -> Tensor:
     """[M, N] close to U V' of x = U S V': its singular values are between about 0.7 and 1.2."""
     wide = x.mT if x.shape[0] > x.shape[1] else x
     wide = wide / wide.norm().clamp_min(1e-7)

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import torch
 from spec_commands.common import print_note
-from spec_commands.printing import say
+from spec_commands.printing import print_line
 from torch import Tensor
 
 from spec_core import Target, TargetInfo
@@ -27,7 +27,7 @@ from spec_train.data.training_data import TrainingData, read_data
 from spec_train.heads.dflash_student import DFlashStudent
 from spec_train.heads.eagle3_student import Eagle3Student
 from spec_train.heads.export.trained import Trained
-from spec_train.heads.export.write import write
+from spec_train.heads.export.write import write_head
 from spec_train.heads.shape import Shape, default_shape
 from spec_train.heads.sources import choose_sources
 from spec_train.heads.student import Student, count_parameters
@@ -80,7 +80,7 @@ class TrainingRun:
             base = read_base(options.head, target)
             sources = base.sources
         teacher = Teacher(target, sources)
-        folder = output.beside(options.output.out, f"states-{fingerprint.of_states(teacher)}")
+        folder = output.intermediate_path(options.output.out, f"states-{fingerprint.of_states(teacher)}")
         answerer = Answerer(teacher, SampleCache(folder, DISK_BYTES, target.info.device))
         return cls(target, attrs.evolve(options, schedule=schedule), teacher, answerer, base)
 
@@ -154,9 +154,9 @@ class TrainingRun:
             return
         samples = dataset.batch(self.options.schedule.seed, 0, INIT_SAMPLES)
         if isinstance(student, Eagle3Student):
-            least_squares.fit(student, samples, self.teacher.final_states(samples))
+            least_squares.fit_student(student, samples, self.teacher.final_states(samples))
             eagle3_copy.add_copy_head(student, samples)
-            least_squares.calibrate(student, samples)
+            least_squares.calibrate_norm(student, samples)
         elif isinstance(student, DFlashStudent):
             dflash_copy.add_copy_layers(student, samples)
 
@@ -172,24 +172,24 @@ class TrainingRun:
         shape, options, d2t = student.head.shape, self.options.output, student.vocab.d2t
         name = f"{self.target.info.name}-{shape.kind}"
         trained = Trained(shape, student.head.tensors_by_name(), None if d2t is None else d2t.cpu(), name)
-        write(trained, self.target, options.out, options.layout, options.stored)
-        output.remove(self.checkpoint)
+        write_head(trained, self.target, options.out, options.layout, options.stored)
+        output.remove_path(self.checkpoint)
         prefixes = tuple(self.beside(f"{what}-").name for what in ("answers", "held-out", "states"))
         for path in options.out.parent.iterdir():
             if path.name.startswith(prefixes):
-                output.remove(path)
+                output.remove_path(path)
 
     def report(self, log: Log) -> None:
         print_note(f"loss {curve(log.losses)}")
-        say(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
-        say(f"written: {self.options.output.out}")
+        print_line(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
+        print_line(f"written: {self.options.output.out}")
 
     @property
     def checkpoint(self) -> Path:
         return self.beside("checkpoint")
 
     def beside(self, what: str) -> Path:
-        return output.beside(self.options.output.out, what)
+        return output.intermediate_path(self.options.output.out, what)
 
 
 def depth_of(options: NewHeadOptions) -> int:

@@ -107,14 +107,14 @@ class Trainer:
     def _save(self, optimizers: list) -> None:
         log = self.log
         results = [(at, r.tokens_per_step, list(r.accepted)) for at, r in log.results]
-        checkpoint.save(
+        checkpoint.save_checkpoint(
             self.checkpoint, self.student.head, optimizers,
             of=self.fingerprint, step=log.step, spent=log.spent, losses=log.losses, marks=results,
         )  # fmt: skip
 
     def _resume(self, optimizers: list) -> None:
         try:
-            state = checkpoint.restore(self.checkpoint, self.student.head, optimizers)
+            state = checkpoint.restore_checkpoint(self.checkpoint, self.student.head, optimizers)
         except Exception as error:
             raise self._unusable("cannot be read") from error
         if state is None:

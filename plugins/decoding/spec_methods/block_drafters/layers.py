@@ -103,8 +103,8 @@ class Layers:
         windows = self.head.windows or (0,) * self.head.layers
         shapes = [block_shape(self.head, window, i) for i, window in enumerate(windows)]
         builders = [Builder(shape, source) for shape in shapes]
-        self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
-        self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
+        self.store = trunk.with_layers(Model(tuple(storing_ops(builders, self.head)), *frequencies), source)
+        self.fill = trunk.with_layers(Model(tuple(filling_ops(builders, self.head)), *frequencies), source)
 
     def context(self) -> Context:
         """The context of a new sequence."""
@@ -171,7 +171,7 @@ class Layers:
         return list(outputs["logits"].split(list(drafts))), list(states.split(list(drafts)))
 
 
-def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+def storing_ops(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from hidden states to a feature, and from its norm to keys and values of every layer."""
     names = input_names(head)
     for i, name in enumerate(names):
@@ -192,7 +192,7 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
         yield from block.store(head.qk_norm, parts_of(head), head.post_norms)
 
 
-def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+def filling_ops(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
     yield Embed("x", first.weight(matrix_name(first, "token_embd.weight")), head.embed_scale)
@@ -213,7 +213,7 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
 
 
 def input_names(head: Any) -> tuple[str, ...]:
-    """Inputs of ``storing``: all hidden states joined, or each alone where each has a norm."""
+    """Inputs of ``storing_ops``: all hidden states joined, or each alone where each has a norm."""
     return tuple(f"h{i}" for i in range(head.inputs)) if head.fc_norm else ("z",)
 
 

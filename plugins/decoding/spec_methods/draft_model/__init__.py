@@ -44,7 +44,7 @@ from spec_core.toolkit import (
     sample_field,
     tested_extensions,
 )
-from spec_methods.draft_model.pictures import note, read_prompt
+from spec_methods.draft_model.pictures import picture_note, read_prompt
 from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import CHUNK, DraftModelState, catch_up, draft_at_once, forward, open_state
 from spec_methods.draft_model.vocabulary import (
@@ -112,7 +112,7 @@ class DraftModel:
             load=lambda target: self._load(file, described, target),
             learns="length",
             memory=memory_of(described.info, CHUNK),
-            notes=note(target, described, same_words(target, described)),
+            notes=picture_note(target, described, same_words(target, described)),
         )
 
     def _other_state(self, draft: Target) -> Refusal | None:

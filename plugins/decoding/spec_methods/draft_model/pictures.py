@@ -10,7 +10,7 @@ SEEN = "pictures: the draft model reads them itself"
 UNSEEN = "pictures: the draft model reads the text without them"
 
 
-def note(target: Target, draft: Target, same_words: bool) -> tuple[str, ...]:
+def picture_note(target: Target, draft: Target, same_words: bool) -> tuple[str, ...]:
     """What the draft model knows of pictures, for a target that reads them."""
     if image_encoder(target) is None:
         return ()

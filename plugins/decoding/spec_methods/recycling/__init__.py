@@ -18,9 +18,18 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, DraftStep, Needs, RollbackStep, Sequence, StashKey, Target, hookimpl
-from spec_core.toolkit import BranchPoint, confidences, likeliest, p_min_field
+from spec_core.toolkit import BranchPoint, confidences, most_likely, p_min_field
 from spec_methods.recycling.successors import Table
-from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
+from spec_methods.recycling.tree import (
+    Evidence,
+    Limits,
+    Node,
+    Order,
+    by_chance,
+    by_noise,
+    grow_recycled_tree,
+    learn_path,
+)
 
 COMMITTED = BranchPoint()
 """The place after committed text."""
@@ -97,7 +106,7 @@ class Recycling:
         """Draft after committed text and the drafted tokens before ``branch``, or None."""
         memory, last = self._memory(seq), branch.path[-1] if branch.path else seq.tokens[-1]
         order = self._order(step, seq, branch)
-        memory.drafted[branch.leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
+        memory.drafted[branch.leaf] = nodes = grow_recycled_tree(memory.table, last, order, memory.evidence, limits)
         return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
@@ -108,8 +117,8 @@ class Recycling:
             return
         for seq, share in step.draft_results:
             memory = self._memory(seq)
-            learn(memory.evidence, memory.drafted[share.leaf], share.full_verdict.path)
-        rows = likeliest(step.output.logits, self.k)
+            learn_path(memory.evidence, memory.drafted[share.leaf], share.full_verdict.path)
+        rows = most_likely(step.output.logits, self.k)
         for seq in concerned:
             part, table = step.part(seq), self._memory(seq).table
             drafted = part.draft.ids if part.draft else ()
@@ -133,11 +142,11 @@ class Recycling:
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: DraftStep, seq: Sequence, place: BranchPoint) -> Order:
-        """place: where it begins; after every leaf of another method's tree it draws with noise of its own."""
+    def _order(self, step: DraftStep, seq: Sequence, point: BranchPoint) -> Order:
+        """point: where it begins; after every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance
-        before, branch = len(place.path), place.branch
+        before, branch = len(point.path), point.branch
         return by_noise(lambda i, ids: step.noise(seq, before + i, branch, ids=ids), seq.sampling.temperature)
 
     def _limits(self, step: DraftStep, seq: Sequence, budget: int, drafted: int = 0) -> Limits:

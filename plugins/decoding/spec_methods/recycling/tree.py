@@ -92,7 +92,7 @@ def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> O
     return order
 
 
-def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limits) -> list[Node]:
+def grow_recycled_tree(table: Table, last: int, order: Order, evidence: Evidence, limits: Limits) -> list[Node]:
     """The tree of the most likely paths after ``last``, parents first, with a probability of at least ``p_min``.
 
     A token's children are distinct. Nothing follows a stop token.
@@ -129,7 +129,7 @@ def steps(gap: float) -> int:
     return count if count < 8 else 8  # without a call of min: it is made for every successor
 
 
-def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
+def learn_path(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count a token as tested if its parent was accepted, and as accepted if it is on the path."""
     for node, right in tested_nodes(nodes, path):
         evidence.learn(node.kind, right)

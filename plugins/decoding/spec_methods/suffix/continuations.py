@@ -31,7 +31,9 @@ class Node(TreeNode):
     then: Match
 
 
-def grow(automaton: Automaton, match: Match, estimates: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
+def grow_suffix_tree(
+    automaton: Automaton, match: Match, estimates: AcceptanceEstimates, limits: TreeLimits
+) -> list[Node]:
     """The tree of the most likely paths, parents first, with a probability of at least ``p_min``.
 
     match: the match at the end of committed text. Nothing follows a stop token.

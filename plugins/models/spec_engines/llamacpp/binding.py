@@ -94,7 +94,7 @@ class Model:
         )
 
 
-def offloads() -> bool:
+def offloads_layers() -> bool:
     """Whether the installed llama.cpp can compute on another device than the CPU."""
     return bool(api.llama_supports_gpu_offload())
 

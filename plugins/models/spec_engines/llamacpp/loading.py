@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from spec_core import Target, TargetInfo, load, load_tokenizer
-from spec_core.errors import Unsupported, UsageError, nearest
+from spec_core.errors import Unsupported, UsageError, nearest_names
 from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer
-from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads
-from spec_engines.llamacpp.probe import inexact
+from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads_layers
+from spec_engines.llamacpp.probe import inexactness
 from spec_engines.llamacpp.target import LlamaCppTarget
 
 MAX_POSITIONS = 1 << 14
@@ -40,17 +40,18 @@ class Wish:
         """Whether layers are computed on another device. Raises UsageError if it is requested and not possible."""
         if self.device not in DEVICES:
             raise UsageError(f"device {self.device!r} is unknown", hint=f"give one of {', '.join(DEVICES)}")
-        if self.device == "gpu" and not offloads():
+        if self.device == "gpu" and not offloads_layers():
             raise UsageError(
                 "device gpu was requested, this llama.cpp computes on the CPU only", hint="use --device cpu"
             )
-        return self.device != "cpu" and offloads()
+        return self.device != "cpu" and offloads_layers()
 
     @property
     def cache(self) -> int:
         if self.cache_dtype not in CACHES:
             raise UsageError(
-                f"cache_dtype {self.cache_dtype!r} is unknown", hint=f"give one of {nearest(self.cache_dtype, CACHES)}"
+                f"cache_dtype {self.cache_dtype!r} is unknown",
+                hint=f"give one of {nearest_names(self.cache_dtype, CACHES)}",
             )
         return CACHES[self.cache_dtype]
 
@@ -93,7 +94,7 @@ def load_target(path: Path, wish: Wish) -> LlamaCppTarget:
     model = Model(str(path), offload=offload)
     size = Size(info.context, wish.threads or torch.get_num_threads(), cache, wish.trees)
     target = LlamaCppTarget(info, words, partial(Context, model, size), weights, layer)
-    why = TREES if wish.trees else inexact(target)
+    why = TREES if wish.trees else inexactness(target)
     target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or CHAINS)
     return target
 

@@ -69,7 +69,7 @@ class LlamaCppRows:
             logits = self.context.decode(rows, positions[first:last], outputs[first:last], run_owners)
             pieces.append(logits if len(runs) == 1 else logits.clone())
             self.length += last - first
-        return join(pieces)
+        return join_rows(pieces)
 
     def _places(self, count: int, paths: Paths | None) -> tuple[Sequence[int], Owners]:
         """Positions of rows, and the sequences that they belong to: rows of text to the sequences of all paths."""
@@ -92,7 +92,7 @@ class LlamaCppRows:
         self.length = end + count
 
 
-def join(pieces: list[Tensor]) -> Tensor:
+def join_rows(pieces: list[Tensor]) -> Tensor:
     """Rows one after the other; a single piece is not copied."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 

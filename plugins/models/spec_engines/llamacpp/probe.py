@@ -14,7 +14,7 @@ WIDTHS = (1, 2, 4, 8, 16)
 """Lengths of drafts."""
 
 
-def inexact(target: Target) -> str | None:
+def inexactness(target: Target) -> str | None:
     """Why rows are not equal, with the largest difference of a logit; None if they are."""
     vocab, room = target.info.vocab, target.info.context - PROMPT - 1
     if room < max(WIDTHS):

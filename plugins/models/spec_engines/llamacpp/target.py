@@ -23,7 +23,7 @@ from spec_core import (
 )
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
-from spec_engines.llamacpp.memory import LlamaCppRows, join, names_of
+from spec_engines.llamacpp.memory import LlamaCppRows, join_rows, names_of
 from spec_engines.llamacpp.paths import Paths
 
 EVERY = 256
@@ -58,9 +58,9 @@ class LlamaCppTarget:
         with self._turns:
             rows_of_parts = [self._part(part, tokens, batch, needs) for part in batch.parts]
         return TargetOutput(
-            logits=join([logits for logits, _ in rows_of_parts]),
-            hidden={i: join([states[i] for _, states in rows_of_parts]) for i in needs.hidden},
-            final=join([states[self.info.layers + 1] for _, states in rows_of_parts]) if needs.final else None,
+            logits=join_rows([logits for logits, _ in rows_of_parts]),
+            hidden={i: join_rows([states[i] for _, states in rows_of_parts]) for i in needs.hidden},
+            final=join_rows([states[self.info.layers + 1] for _, states in rows_of_parts]) if needs.final else None,
         )
 
     def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
@@ -89,7 +89,7 @@ class LlamaCppTarget:
         if self.recurrent and part.drafted > rows.context.snapshots:
             evaluated = rows.evaluate(ids[:pending], embeds, outputs[:pending]).clone()
             rows.before = rows.context.copy_state()
-            evaluated = join([evaluated, rows.evaluate(ids[pending:], {}, outputs[pending:])])
+            evaluated = join_rows([evaluated, rows.evaluate(ids[pending:], {}, outputs[pending:])])
         else:
             if part.draft is not None and part.draft.parents is not None:
                 rows.tree = Paths.of(part.draft)

@@ -45,13 +45,13 @@ def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -
 
 def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) -> list[str]:
     """SGLang's command; the methods are in the environment. Raises UsageError, Refused before SGLang runs."""
-    from spec_engines.sglang.model import check_methods
+    from spec_engines.sglang.model import check_location
 
     chosen = common.plugin_settings(settings)
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
     flags = options(settings["methods"], draft_max, chosen, control)
-    plugins = check_methods(model, json.loads(os.environ[VARIABLE]))
+    plugins = check_location(model, json.loads(os.environ[VARIABLE]))
     common.check_used(settings, [c.name for c in plugins])
     words = [sys.executable, "-m", SERVER, "--model-path", model]
     for name, value in flags.items():

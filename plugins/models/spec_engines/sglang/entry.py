@@ -10,4 +10,4 @@ def register() -> None:
     check_installed()
     from spec_engines.sglang import interface
 
-    interface.register()
+    interface.register_algorithm()

@@ -26,7 +26,7 @@ from spec_engines.hosted.model import names_of
 from spec_engines.hosted.requests import Requests, switch_fields
 from spec_engines.sglang import ALGORITHM, DRAFT_MAX, config
 from spec_engines.sglang.chains import Chains, Text
-from spec_engines.sglang.model import SERVES, check_methods, describe
+from spec_engines.sglang.model import SERVES, check_location, describe_model
 
 
 class Algorithm(CustomSpecAlgo):
@@ -58,12 +58,14 @@ class Algorithm(CustomSpecAlgo):
         server_args.enable_mixed_chunk = False
 
 
-def register() -> None:
+def register_algorithm() -> None:
     """Add the algorithm to SGLang's table of them."""
-    SpeculativeAlgorithm.register(ALGORITHM, validate_server_args=validate, spec_class=Algorithm)(lambda _: Worker)
+    SpeculativeAlgorithm.register(ALGORITHM, validate_server_args=validate_arguments, spec_class=Algorithm)(
+        lambda _: Worker
+    )
 
 
-def validate(server_args: Any) -> None:
+def validate_arguments(server_args: Any) -> None:
     """Refuse what drafts of this project were not made for, before SGLang reads weights. Raises UsageError, Refused."""
     if server_args.pp_size > 1:
         raise UsageError(f"pp_size is {server_args.pp_size}; methods of spec-core run in one stage", hint="use tp_size")
@@ -71,7 +73,7 @@ def validate(server_args: Any) -> None:
         raise UsageError(
             "enable_dp_attention is on; SGLang's verification of such drafts does not support it", hint="leave it out"
         )
-    check_methods(server_args.model_path, config())
+    check_location(server_args.model_path, config())
 
 
 class Worker(NGRAMWorker):
@@ -91,7 +93,7 @@ class Worker(NGRAMWorker):
         self.ngram_corpus = self
         settings = {"on_error": "isolate", **spec.get("settings", {}), "draft_max": width - 1}
         self.context = self.model_runner.model_config.context_len
-        model = describe(server_args.model_path, context=self.context)
+        model = describe_model(server_args.model_path, context=self.context)
         host = Host(model, names_of(spec), SERVES, False, spec.get("plugins"), **settings)
         self.chains = Chains(Requests(host), width)
         self.rows: dict[str, Tensor] = {}

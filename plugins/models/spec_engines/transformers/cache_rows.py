@@ -30,23 +30,23 @@ class Kinds:
         """Kinds of layers in a model's cache. Raises UsageError if one is unknown."""
         layers = DynamicCache(config=config).layers
         for layer in layers:
-            known = isinstance(layer, DynamicLayer) or recurs(layer) or stores_nothing(layer)
+            known = isinstance(layer, DynamicLayer) or is_recurrent(layer) or stores_nothing(layer)
             if not known and hasattr(layer, "keys"):
                 raise UsageError(
                     f"{config.model_type}: layers of its cache are {type(layer).__name__}, which cannot be cut",
                     hint="use another model",
                 )
         plain = all(type(layer) is DynamicLayer or stores_nothing(layer) for layer in layers)
-        return cls(any(map(recurs, layers)), plain)
+        return cls(any(map(is_recurrent, layers)), plain)
 
 
-def recurs(layer: Any) -> bool:
+def is_recurrent(layer: Any) -> bool:
     return hasattr(layer, "recurrent_states")
 
 
 def stores_nothing(layer: Any) -> bool:
     """Whether a layer of a fresh cache will never have rows: it reads another layer's, or has no attention."""
-    return not recurs(layer) and bool(getattr(layer, "is_initialized", False)) and layer.keys is None
+    return not is_recurrent(layer) and bool(getattr(layer, "is_initialized", False)) and layer.keys is None
 
 
 def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
@@ -102,7 +102,7 @@ class TransformersRows:
         return [
             (i, part, j, tensor.clone())
             for i, layer in enumerate(self.cache.layers)
-            if recurs(layer)
+            if is_recurrent(layer)
             for part in PARTS
             for j, tensor in getattr(layer, part).items()
             if tensor is not None

@@ -14,7 +14,7 @@ from spec_core import Batch, Needs, Part
 from spec_engines.transformers.cache_rows import Shared
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.masks import branches, mask
-from spec_engines.transformers.taps import collect
+from spec_engines.transformers.taps import collect_taps
 
 SHARED_ROWS = 32
 """Max rows of a sequence in a shared call. Prompts have more, and calls of their own: sharing saves nothing there."""
@@ -86,7 +86,7 @@ class Caller:
         embeds = _embeds_by_row(spans, batch)
         plain = not (needs.hidden or needs.final or embeds or base or "attention_mask" in options)
         model = self.decode if plain and self.decode is not None and _decodes(spans[0]) else self.model
-        with collect(self.layout, needs, embeds) as taps:
+        with collect_taps(self.layout, needs, embeds) as taps:
             logits = model(tokens, use_cache=True, **options).logits
         return [
             Found(

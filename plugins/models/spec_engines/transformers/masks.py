@@ -22,10 +22,10 @@ def mask(parts: Sequence[Part], count: int, dtype: torch.dtype, device: str) -> 
     for one, part in zip(seen, parts, strict=True):
         if branches(part):
             _follow(one, part)
-    return additive(seen, dtype, device)
+    return additive_mask(seen, dtype, device)
 
 
-def additive(seen: Tensor, dtype: torch.dtype, device: str) -> Tensor:
+def additive_mask(seen: Tensor, dtype: torch.dtype, device: str) -> Tensor:
     """[B, 1, n, width] of [B, n, width]: 0 where a row attends, else the lowest number."""
     return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)[:, None].to(device)
 

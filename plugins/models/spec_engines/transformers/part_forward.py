@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from spec_engines.transformers.cache_rows import TransformersRows, has_rows, stores_nothing
 from spec_engines.transformers.call import Caller, batched_cache, pad_rows
-from spec_engines.transformers.masks import additive
+from spec_engines.transformers.masks import additive_mask
 
 PartRows = Sequence[tuple[Any, int, list[int]]]
 """Sequences with the start of their rows and the tokens, see ``PartialForward``."""
@@ -72,7 +72,7 @@ class PartForward:
         options = {
             layout.cache: batched_cache([seq.slot.state.cache for seq, _, _ in rows], [len(t) for _, _, t in rows]),
             "position_ids": pad_rows([torch.arange(at, at + len(tokens), device=device) for _, at, tokens in rows]),
-            "attention_mask": additive(self._attended_places(rows), caller.dtype, device),
+            "attention_mask": additive_mask(self._attended_places(rows), caller.dtype, device),
         }
         tokens = pad_rows([torch.tensor(tokens, device=device) for _, _, tokens in rows])
         logits = caller.model(tokens, use_cache=True, **options).logits

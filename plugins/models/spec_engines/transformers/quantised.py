@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.quantizers.auto import AutoHfQuantizer
 
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError, quote_value
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -30,8 +30,9 @@ def check_library(config: Any, name: str) -> None:
         method = how.get("quant_method") if isinstance(how, dict) else None
         message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
-            f"{name}: its weights are quantised with {quote(method)}, transformers cannot read them here: {message}",
-            hint=f"install the library for {quote(method)}, or use a copy that is not quantised",
+            f"{name}: its weights are quantised with {quote_value(method)}, "
+            f"transformers cannot read them here: {message}",
+            hint=f"install the library for {quote_value(method)}, or use a copy that is not quantised",
         ) from error
 
 

@@ -21,7 +21,7 @@ class Taps:
 
 
 @contextmanager
-def collect(layout: Layout, needs: Needs, given: Mapping[tuple[int, int], Tensor]) -> Iterator[Taps]:
+def collect_taps(layout: Layout, needs: Needs, given: Mapping[tuple[int, int], Tensor]) -> Iterator[Taps]:
     """Collect what is needed of one call. given: {(line, row): [D]} that enter block 0 in place of embeddings."""
     taps, last = Taps(), len(layout.blocks)
     with ExitStack() as stack:

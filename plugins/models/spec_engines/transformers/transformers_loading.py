@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
-from spec_core.errors import SpecError, UsageError, nearest, quote
+from spec_core.errors import SpecError, UsageError, nearest_names, quote_value
 from spec_core.toolkit import CacheReader, NextTokenLayer, UnreadableLayer, cache_reader, next_token_layer, use_threads
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.cache_rows import Kinds
@@ -64,7 +64,9 @@ class Wish:
         if self.dtype == "auto":
             return torch.float32 if self.place.type == "cpu" else torch.bfloat16
         if self.dtype not in DTYPES:
-            raise UsageError(f"dtype {self.dtype!r} is unknown", hint=f"give one of {nearest(self.dtype, DTYPES)}")
+            raise UsageError(
+                f"dtype {self.dtype!r} is unknown", hint=f"give one of {nearest_names(self.dtype, DTYPES)}"
+            )
         return getattr(torch, self.dtype)
 
 
@@ -78,7 +80,7 @@ def load_target(directory: Path, wish: Wish) -> TransformersTarget:
     shell = _shell(config, directory)
     kinds = Kinds.of(shell.config)
     words = load_tokenizer("hf", directory)
-    info = describe(shell, kinds, words, wish, directory.name)
+    info = describe_target(shell, kinds, words, wish, directory.name)
     _check_vocabulary(words, info)
     parts = _next_token_layer(directory), _described_cache(directory, info)
     if not wish.weights:
@@ -107,7 +109,7 @@ def _shell(config: Any, directory: Path) -> Any:
     count = getattr(config.get_text_config(), "num_hidden_layers", None)
     if type(count) is not int or not 0 < count <= MAX_LAYERS:
         raise UsageError(
-            f"{directory.name}: config.json has {quote(count)} layers, 1 to {MAX_LAYERS} were needed",
+            f"{directory.name}: config.json has {quote_value(count)} layers, 1 to {MAX_LAYERS} were needed",
             hint="get the directory again",
         )
     try:
@@ -168,7 +170,7 @@ def _check_vocabulary(tokenizer: Tokenizer | None, info: TargetInfo) -> None:
         )
 
 
-def describe(shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
+def describe_target(shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
     config, layout = shell.config.get_text_config(), Layout.of(shell)
     context_max = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
     if wish.context > context_max:

@@ -65,17 +65,17 @@ def command_of(
     runner: str = "auto",
 ) -> list[str]:
     """vLLM's command; the runner is in the environment. Raises UsageError, Refused before anything of vLLM runs."""
-    from spec_core.host import check
-    from spec_engines.vllm.model import SERVES, describe, names_of
+    from spec_core.host import check_methods
+    from spec_engines.vllm.model import SERVES, describe_model, names_of
 
     chosen = common.plugin_settings(settings)
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
     config = options(settings["methods"], draft_max, chosen, control, coupled, runner)
-    described, asked = describe(model), names_of(config["additional_config"]["spec"])
-    plugins = check(described, asked, SERVES, chosen)
+    described, asked = describe_model(model), names_of(config["additional_config"]["spec"])
+    plugins = check_methods(described, asked, SERVES, chosen)
     if any(c.compat.needs.hidden for c in plugins):
-        check(described, asked, ask_vllm(model), chosen)
+        check_methods(described, asked, ask_vllm(model), chosen)
     common.check_used(settings, [c.name for c in plugins])
     words = [sys.executable, "-m", SERVER, "--model", model]
     words += ["--speculative-config", json.dumps(config["speculative_config"]), "--worker-cls", config["worker_cls"]]
@@ -89,4 +89,4 @@ def ask_vllm(model: str) -> Any:
     """Ask vLLM about this model; imports vLLM, which takes seconds."""
     from spec_engines.vllm import interface
 
-    return interface.serves(model)
+    return interface.services_of(model)

@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 from vllm.logger import init_logger
 
-from spec_core.host import Host, check
+from spec_core.host import Host, check_methods
 from spec_engines.hosted.requests import Requests
 from spec_engines.vllm import check_installed, interface
 from spec_engines.vllm.metrics import Counters
-from spec_engines.vllm.model import describe, names_of
+from spec_engines.vllm.model import describe_model, names_of
 
 log = init_logger("vllm.spec_core")
 """vLLM shows its own loggers only."""
@@ -33,16 +33,16 @@ class Drafter:
 
     def __init__(self, config: Any) -> None:
         check_installed()
-        interface.check(config)
+        interface.check_config(config)
         self.config = config
         self.told = interface.spec_config_of(config)
-        self.bare = describe(config.model_config.model, **interface.facts(config))
-        self.serves = interface.serves(config.model_config)
+        self.bare = describe_model(config.model_config.model, **interface.facts(config))
+        self.serves = interface.services_of(config.model_config)
         self.coupled = bool(self.told.get("coupled"))
         if self.coupled:
             interface.check_sampler(config)
         self.asked, self.given = names_of(self.told, self.methods), self.told.get("plugins")
-        for plugin in check(self.bare, self.asked, self.serves, self.given):
+        for plugin in check_methods(self.bare, self.asked, self.serves, self.given):
             interface.check_rows(config, plugin.compat.needs)
         self.requests: Requests
 

@@ -23,7 +23,7 @@ NO_TOKEN = -1
 """Filler of vLLM after the tokens of a request that committed fewer than another one of its step."""
 
 
-def tap(runner: Any, needs: Needs) -> None:
+def tap_layers(runner: Any, needs: Needs) -> None:
     """Let the model return the hidden states that plugins read. Called between loading of model and its taps."""
     if not needs.hidden:
         return
@@ -42,7 +42,7 @@ def drafter_of(runner: Any) -> Any:
     return runner.drafter
 
 
-def attach(runner: Any) -> None:
+def attach_drafter(runner: Any) -> None:
     """Let this runner ask its proposer for drafts with everything that it knows of a step; before it reads weights."""
     runner.drafter.runner = runner
     if runner.drafter.coupled:

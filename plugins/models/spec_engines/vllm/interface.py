@@ -34,7 +34,7 @@ def spec_config_of(config: Any) -> dict[str, Any]:
     return dict((config.additional_config or {}).get("spec") or {})
 
 
-def check(config: Any) -> None:
+def check_config(config: Any) -> None:
     """Refuse configurations that drafts of this project were not made for. Raises UsageError."""
     check_runner(config)
     parallel = config.parallel_config
@@ -96,7 +96,7 @@ def check_rows(config: Any, needs: Needs) -> None:
         )
 
 
-def serves(model: Any) -> Serves:
+def services_of(model: Any) -> Serves:
     """Services of vLLM for a model, from its class: hidden states between blocks need the interface for EAGLE-3.
 
     model: vLLM's configuration of it, or a directory. Raises UsageError for a directory that vLLM does not load.

@@ -22,7 +22,7 @@ class Proposer(Drafter):
                 hint=f'set worker_cls="{WORKER}"; it tells requests, counts and hidden states to methods',
             )
         self.start(model)
-        first.tap(self.runner, self.requests.host.needs)
+        first.tap_layers(self.runner, self.requests.host.needs)
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
         """Return no drafts yet: the worker asks for them when the step is complete."""

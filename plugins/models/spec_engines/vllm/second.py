@@ -45,7 +45,7 @@ PROPOSE = (
 )
 """Arguments of ``propose`` that are read here, in vLLM's order."""
 RUNNER = ("sample", "take_draft_token_ids", "load_model")
-"""Methods of the runner that ``attach`` or the worker relies on."""
+"""Methods of the runner that ``attach_drafter`` or the worker relies on."""
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def drafter_of(runner: Any) -> Any:
     return runner.speculator
 
 
-def attach(runner: Any) -> None:
+def attach_drafter(runner: Any) -> None:
     """Load the methods of this runner's drafter, and let it see each step; after the runner has read weights."""
     speculator = runner.speculator
     speculator.start(runner.model)
@@ -198,7 +198,7 @@ class Speculator(Drafter, BaseSpeculator):
     ) -> Tensor:
         """Drafts [requests, width] for the next step, int64, with filler after them.
 
-        last_hidden_states: [rows, D]. aux_hidden_states: of the layers that ``attach`` asked for.
+        last_hidden_states: [rows, D]. aux_hidden_states: of the layers that ``attach_drafter`` asked for.
         """
         drafts: dict[str, list[int]] = {}
         self.keys = list(input_batch.req_ids)

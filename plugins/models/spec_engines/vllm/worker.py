@@ -13,12 +13,12 @@ class Worker(interface.platform_worker()):  # type: ignore[misc]
 
     def init_device(self) -> None:
         """vLLM calls it before it reads weights. Raises UsageError for a configuration without a drafter."""
-        interface.check(self.vllm_config)
+        interface.check_config(self.vllm_config)
         self.door = self._runner_module()
         with self.door.replace_drafter():
             super().init_device()
         if self.door is first:
-            first.attach(self.model_runner)
+            first.attach_drafter(self.model_runner)
 
     def load_model(self, *args: Any, **keywords: Any) -> None:
         """The second runner loads models for its own drafters only."""

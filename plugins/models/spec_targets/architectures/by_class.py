@@ -10,7 +10,7 @@ import attrs
 from spec_kernels.model.sizes import ADDED_MAX
 from torch import Tensor
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, family_of, find_family, names, positions
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
@@ -85,7 +85,7 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
         return _by_type(text_of(raw), name)
     family = find_family(BY_CLASS, first)
     if family is None:
-        hint = f"supported: {nearest(first, names(BY_CLASS))}"
+        hint = f"supported: {nearest_names(first, names(BY_CLASS))}"
         raise UsageError(f"{name}: architecture {first[:60]!r} is not supported", hint=hint)
     return family, first
 
@@ -99,6 +99,6 @@ def _by_type(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
         )
     family = find_family(BY_MODEL_TYPE, kind) if isinstance(kind, str) else None
     if family is None:
-        hint = f"supported: {nearest(str(kind), names(BY_MODEL_TYPE))}"
+        hint = f"supported: {nearest_names(str(kind), names(BY_MODEL_TYPE))}"
         raise UsageError(f"{name}: model_type {str(kind)[:60]!r} is not supported", hint=hint)
     return family, str(kind)

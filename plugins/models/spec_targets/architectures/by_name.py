@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spec_core.errors import Unsupported, UsageError, nearest
+from spec_core.errors import Unsupported, UsageError, nearest_names
 from spec_targets.architectures import BY_NAME, family_of, find_family, names
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.decoder import DIVISORS
@@ -22,7 +22,7 @@ def config_of(file: GgufFile) -> Config:
         )
     family = find_family(BY_NAME, name)
     if family is None:
-        hint = f"supported: {nearest(name, names(BY_NAME))}"
+        hint = f"supported: {nearest_names(name, names(BY_NAME))}"
         raise Unsupported(f"{file.path.name}: architecture {name[:60]!r} is not supported", hint=hint)
     return family.gguf(Keys(file, name))
 

@@ -186,7 +186,7 @@ def _experts(json: ConfigJson) -> Experts | None:
     return Experts(json.integer("num_experts"), json.integer("top_k_experts"))
 
 
-def before(b: Builder, c: Config) -> Iterator[Op]:
+def ops_before_blocks(b: Builder, c: Config) -> Iterator[Op]:
     """The embeddings of all blocks, ``p``: (e + norm(projection of the stream)) / sqrt(2), e of the token alone.
 
     The projection is scaled by 1 / sqrt(width), here in the norm's eps.
@@ -248,5 +248,5 @@ GEMMA4 = Family(
     hf=from_hf,
     block=block,
     names=NAMES,
-    before=before,
+    before=ops_before_blocks,
 )

@@ -166,7 +166,7 @@ def _indexing(json: ConfigJson, layers: int) -> frozenset[int]:
     return frozenset(i for i, kind in enumerate(types) if kind == "full")
 
 
-def before(b: Builder, c: Config) -> Iterable[Op]:
+def ops_before_blocks(b: Builder, c: Config) -> Iterable[Op]:
     """All streams begin with the embedding."""
     assert c.streams is not None
     yield Concat(("x",) * c.streams.count, "x")
@@ -195,5 +195,5 @@ GLM5_NEXT = Family(
     hf=from_hf,
     block=block,
     names=NAMES,
-    before=before,
+    before=ops_before_blocks,
 )

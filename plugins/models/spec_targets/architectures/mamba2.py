@@ -95,6 +95,6 @@ def one_number(keys: Keys, key: str, numbers: Collection[int]) -> int:
     return counts.pop()
 
 
-def rotates(keys: Keys) -> bool:
+def rotates_heads(keys: Keys) -> bool:
     """Whether heads rotate: a file without positions says that its scaling is not finetuned."""
     return bool(keys.get("rope.scaling.finetuned", True, bool))

@@ -80,7 +80,7 @@ def _check_rotation(json: ConfigJson, local: list[bool], base: float) -> None:
         )
 
 
-def before(b: Builder, c: Config) -> Iterator[Op]:
+def ops_before_blocks(b: Builder, c: Config) -> Iterator[Op]:
     yield Norm("x", "x", torch.ones(c.width), c.eps)
 
 
@@ -118,6 +118,6 @@ MUSE_GLIMMER = Family(
     hf=from_hf,
     block=block,
     names=plus_one(ENDS | ATTENTION | MLP | OWN, "output_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"),
-    before=before,
+    before=ops_before_blocks,
     interleaved=True,
 )

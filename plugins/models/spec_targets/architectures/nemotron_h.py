@@ -20,7 +20,7 @@ from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.mamba2 import (
     block_numbers,
     one_number,
-    rotates,
+    rotates_heads,
     scan_in_json,
     scan_in_keys,
     scan_names,
@@ -106,7 +106,7 @@ def from_gguf(keys: Keys) -> Config:
     return keys.decoder(
         kv_heads=one_number(keys, "attention.head_count_kv", kv_heads) if FULL in letters else 1,
         scan=scan_in_keys(keys) if MAMBA in letters else None,
-        unrotated=not rotates(keys),
+        unrotated=not rotates_heads(keys),
         experts=experts,
         shared_ff=keys.shared_ff() if experts else 0,
         expert_latent=keys.integer("moe_latent_size", 0) if experts else 0,

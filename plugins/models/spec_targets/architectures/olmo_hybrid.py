@@ -126,14 +126,14 @@ def _delta_net(b: Builder, c: Config) -> Iterator[Op]:
     yield b.linear("o", "x", "ssm_out", (width, s.value_width), add="x")
 
 
-def _convolution(b: Builder, s: DeltaShape, widths: Mapping[str, int]) -> Tensor:
+def _convolution(b: Builder, delta: DeltaShape, widths: Mapping[str, int]) -> Tensor:
     """float32 [W, C], of one tensor or of three: for each of q, k and v, or of any sizes, as transformers splits it."""
     if b.has("ssm_conv1d.weight"):
-        return b.read("ssm_conv1d.weight", (s.channels, s.kernel)).T.contiguous()
+        return b.read("ssm_conv1d.weight", (delta.channels, delta.kernel)).T.contiguous()
     stored = {x: b.source.shape(f"{b.prefix}ssm_conv1d_{x}.weight") or (0,) for x in widths}
     counts = {x: shape[0] for x, shape in stored.items()}
-    counts = counts if sum(counts.values()) == s.channels else dict(widths)
-    parts = [b.read(f"ssm_conv1d_{x}.weight", (n, s.kernel)) for x, n in counts.items()]
+    counts = counts if sum(counts.values()) == delta.channels else dict(widths)
+    parts = [b.read(f"ssm_conv1d_{x}.weight", (n, delta.kernel)) for x, n in counts.items()]
     return torch.cat(parts).T.contiguous()
 
 

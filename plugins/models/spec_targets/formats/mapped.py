@@ -35,7 +35,7 @@ def map_file(path: Path) -> memoryview:
         raise unsupported_error(path, f"cannot be read: {reason}", "check the path and its permissions") from error
 
 
-def release() -> None:
+def release_pages() -> None:
     """Release the pages of mapped files, whose contents have been copied. A page that is read again
     comes from the system's cache, or from the file."""
     with _listed:

@@ -33,7 +33,7 @@ class Refusal(Exception):
 
 def answer(message: bytes) -> bytes:
     try:
-        picture = decode(message[LIMIT.size :], *LIMIT.unpack_from(message))
+        picture = decode_picture(message[LIMIT.size :], *LIMIT.unpack_from(message))
     except Refusal as error:
         return FAILED + str(error).encode()
     except UnidentifiedImageError:
@@ -45,7 +45,7 @@ def answer(message: bytes) -> bytes:
     return PICTURE + SIZE.pack(*picture.size) + picture.tobytes()
 
 
-def decode(data: bytes, pixels_max: int) -> Image.Image:
+def decode_picture(data: bytes, pixels_max: int) -> Image.Image:
     """The picture in red, green and blue, upright, on white where it is transparent.
 
     Raises Refusal, or what decoders raise.
@@ -59,7 +59,7 @@ def decode(data: bytes, pixels_max: int) -> Image.Image:
         if (frames := getattr(file, "n_frames", 1)) > 1:
             raise Refusal(f"it is an animation of {frames} pictures: give one")
         file.load()
-        return opaque(eight_bits(ImageOps.exif_transpose(file)))
+        return opaque_picture(eight_bits(ImageOps.exif_transpose(file)))
 
 
 def eight_bits(picture: Image.Image) -> Image.Image:
@@ -69,7 +69,7 @@ def eight_bits(picture: Image.Image) -> Image.Image:
     return picture
 
 
-def opaque(picture: Image.Image) -> Image.Image:
+def opaque_picture(picture: Image.Image) -> Image.Image:
     """The picture in RGB, on white where it is transparent."""
     if not picture.has_transparency_data:
         return picture.convert("RGB")

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, error_message
 from spec_core.toolkit import LimitedProcess, PictureBudget, ProcessEnded
 from spec_targets.pictures.decode import LIMIT, PICTURE, PIXELS_MAX, SIZE
 
@@ -39,9 +39,9 @@ def read_picture(picture: Any, where: str, budget: PictureBudget | None = None) 
     budget = budget or PictureBudget()
     budget.check_time()
     if isinstance(picture, (str, Path)):
-        image = decode(file_bytes(Path(picture)), f"{where}, {picture},", budget.free_pixels)
+        image = decode_safely(file_bytes(Path(picture)), f"{where}, {picture},", budget.free_pixels)
     elif isinstance(picture, (bytes, bytearray)):
-        image = decode(bytes(picture), where, budget.free_pixels)
+        image = decode_safely(bytes(picture), where, budget.free_pixels)
     else:
         image = picture.convert("RGB") if isinstance(picture, Image.Image) else from_array(picture, where)
     budget.take_pixels(image.width * image.height)
@@ -54,10 +54,10 @@ def file_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint=HINT) from error
+        raise UsageError(f"{path}: {error_message(error)}", hint=HINT) from error
 
 
-def decode(data: bytes, where: str, pixels_max: float = PIXELS_MAX) -> Image.Image:
+def decode_safely(data: bytes, where: str, pixels_max: float = PIXELS_MAX) -> Image.Image:
     """A picture from the bytes of its file, decoded in a process with limits. Raises UsageError."""
     if len(data) > BYTES_MAX:
         raise UsageError(f"{where} has more than {BYTES_MAX >> 20} MiB", hint="give a smaller file")

@@ -55,7 +55,7 @@ def make_target(
         plan.check_trunk()
     plan.check_memory()
     info = attrs.evolve(
-        describe(config, tokenizer, place, kind, context, weights.where),
+        target_info(config, tokenizer, place, kind, context, weights.where),
         batch_device=plan.kind.batch_device,
         file=checkpoint.file,
         types=checkpoint.types,
@@ -100,7 +100,7 @@ def _show_pictures(target: TorchTarget, encoder: HfImageEncoder | None) -> None:
     target.tokenizer.wants_parts = "is string" not in (target.tokenizer.chat_template or "")
 
 
-def describe(
+def target_info(
     config: Config,
     tokenizer: Any,
     device: torch.device,

@@ -8,18 +8,18 @@ from dataclasses import replace
 import attrs
 import torch
 from spec_kernels.executors import ExecutorMisfit, choose_executor, setting_values
-from spec_kernels.machine import free_bytes, trim
+from spec_kernels.machine import free_bytes, trim_memory
 from spec_kernels.model.deferred import read_model
 from spec_kernels.model.executor import AUTO, Executor, ExecutorKind, ExecutorRequest, MemoryPlan
 from spec_kernels.model.ops import Model
 from spec_kernels.model.source import Shape, TensorSubset
 from torch import Tensor
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_core.toolkit import use_threads
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.rotation import MAX_POSITIONS, first_table, tables
-from spec_targets.formats.mapped import release, release_rows
+from spec_targets.formats.mapped import release_pages, release_rows
 from spec_targets.runtime.thread_choice import choose_threads
 from spec_targets.runtime.weights import Weights, check_tensors, record_trunk
 
@@ -88,8 +88,8 @@ class ModelPlan:
             use_threads(threads)
         executor = load_executor(self)
         words = choose_threads(threads, executor, self.memory.weights) if on_cpu and self.kind.threaded else ""
-        release()
-        trim()
+        release_pages()
+        trim_memory()
         return executor, words
 
 
@@ -144,4 +144,4 @@ def _choose(model: Model, request: ExecutorRequest, where: str) -> tuple[Executo
 def _check_values(settings: Mapping[str, str]) -> None:
     for name, known in setting_values().items():
         if (value := settings.get(name, AUTO)) not in known:
-            raise UsageError(f"{name} {value!r} is unknown", hint=f"give one of {nearest(str(value), known)}")
+            raise UsageError(f"{name} {value!r} is unknown", hint=f"give one of {nearest_names(str(value), known)}")

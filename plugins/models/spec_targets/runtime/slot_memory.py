@@ -48,7 +48,7 @@ def windowed_rows(model: Model, row_bytes: int) -> WindowedRows | None:
     return WindowedRows(kept_max(max(shape.window for shape in model.cached), REWIND), AHEAD, row_bytes)
 
 
-def reserve(slot: Slot, rows: int, horizon: Horizon | None) -> Any:
+def reserve_rows(slot: Slot, rows: int, horizon: Horizon | None) -> Any:
     """The cache of a slot, with room for these rows.
 
     horizon: what its layers with a window still need; None where they keep all rows. Raises ValueError for a position

@@ -55,7 +55,7 @@ from spec_targets.runtime.slot_memory import (
     draft_parents,
     hold_drafts,
     logit_rows,
-    reserve,
+    reserve_rows,
     reserved_rows,
     windowed_rows,
 )
@@ -196,7 +196,7 @@ class TorchTarget:
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end, kept in zip(parts, more, ends, committed, strict=True):
             seq.slot.state.drafts = None
-            cache = reserve(seq.slot, start + len(tokens) + room, self._horizon(seq, kept))
+            cache = reserve_rows(seq.slot, start + len(tokens) + room, self._horizon(seq, kept))
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         last_rows = [end - 1 for end in ends]
         shifts = [shift_of(seq) for seq, _, _ in parts] if self.config.axes else [0] * len(parts)
@@ -360,7 +360,7 @@ class TorchTarget:
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count, held = len(part.pending) + part.branch_rows, part.held
-        cache = reserve(part.seq.slot, part.start + held + count, self._horizon(part.seq, part.start))
+        cache = reserve_rows(part.seq.slot, part.start + held + count, self._horizon(part.seq, part.start))
         if part.seq.slot.reserved != (rows := reserved_rows(self.info, cache) + self.state_rows):
             part.seq.slot.reserved = rows
         parents, encoded = part.branch_parents, part.seq.encoded

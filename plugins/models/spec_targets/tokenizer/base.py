@@ -153,10 +153,10 @@ class Tokenizer:
         """Messages formatted with the model's chat template. Raises UsageError if it has none."""
         if self.chat_template is None:
             raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
-        from spec_targets.tokenizer.templates.chat import render  # only if used
+        from spec_targets.tokenizer.templates.chat import render_chat  # only if used
 
         messages = [as_parts(message) for message in messages] if self.wants_parts else messages
-        return render(self.chat_template, messages, special=self.names, **keywords)
+        return render_chat(self.chat_template, messages, special=self.names, **keywords)
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], expand: Callable[[str], str] = str, **keywords: Any

@@ -68,7 +68,7 @@ class ControlNames:
         last = ""
         for text, name, marked in self._runs(prompt, marks):
             if marked:
-                head, body, tail = split(text, last in self.after, name in self.before)
+                head, body, tail = split_spaces(text, last in self.after, name in self.before)
                 yield Piece(control + head, True)
                 yield Piece(body, False)
                 control = tail + name
@@ -113,7 +113,7 @@ def texts_of(value: Any) -> Iterator[str]:
             yield from texts_of(item)
 
 
-def split(text: str, after: bool, before: bool) -> tuple[str, str, str]:
+def split_spaces(text: str, after: bool, before: bool) -> tuple[str, str, str]:
     """A text and the white space around it that belongs to the tokens there. after, before: whether they swallow it."""
     body = text.lstrip() if after else text
     head = text[: len(text) - len(body)]

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest_names
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.numbers import Numbers
 from spec_targets.formats.texts import Texts
@@ -84,7 +84,7 @@ def from_gguf(
     if model not in makers:
         raise UsageError(
             f"{where}: tokenizer model {model!r} is not supported",
-            hint=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
+            hint=f"supported: {nearest_names(model, makers)} (BPE and SentencePiece)",
         )
     with refuse_failures(f"{where}: {UNBUILT}", DAMAGED):
         return makers[model](meta)
@@ -93,7 +93,9 @@ def from_gguf(
 def _bpe(meta: Metadata) -> Tokenizer:
     pre = meta.of("pre", str) or "default"
     if pre not in PATTERNS:
-        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is unknown", hint=f"known: {nearest(pre, PATTERNS)}")
+        raise UsageError(
+            f"{meta.where}: pre-tokenizer {pre!r} is unknown", hint=f"known: {nearest_names(pre, PATTERNS)}"
+        )
     texts = meta.of("merges", LISTS) or []
 
     def make_backend() -> Backend:

@@ -22,7 +22,7 @@ def from_hf(directory: Path) -> Tokenizer:
     path = directory / "tokenizer.json"
     raw = read_json(path)
     check_growth(raw, path.name)
-    settings = beside(directory, "tokenizer_config.json")
+    settings = neighbouring_json(directory, "tokenizer_config.json")
     with refuse_failures(f"{path.name}: cannot be read", "get the file again"):
         backend = Backend.from_str(path.read_text("utf-8"))
         add_bos = _adds_bos(backend, settings)
@@ -71,7 +71,7 @@ def _strips(decoder: Any) -> bool:
     return any(step.get("prepend_scheme", "always") != "never" for step in spaces)
 
 
-def beside(directory: Path, name: str) -> dict[str, Any]:
+def neighbouring_json(directory: Path, name: str) -> dict[str, Any]:
     return read_json(directory / name) if (directory / name).exists() else {}
 
 
@@ -98,7 +98,7 @@ def ends_of(directory: Path, size: int) -> frozenset[int]:
     """End ids from generation_config.json and config.json: a number or a list."""
     ends: set[int] = set()
     for name in ("generation_config.json", "config.json"):
-        value = beside(directory, name).get("eos_token_id")
+        value = neighbouring_json(directory, name).get("eos_token_id")
         ends |= {v for v in (value if isinstance(value, list) else [value]) if type(v) is int and 0 <= v < size}
     return frozenset(ends)
 

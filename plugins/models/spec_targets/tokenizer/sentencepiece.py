@@ -15,7 +15,7 @@ from spec_core.errors import UsageError
 from spec_targets.formats.damage import damage_error, unsupported_error
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.gguf_vocabulary import CONTROL, NORMAL, UNUSED, USER, Flags, from_gguf
-from spec_targets.tokenizer.hf import TOKENS_MAX, beside, check_ids, ends_of
+from spec_targets.tokenizer.hf import TOKENS_MAX, check_ids, ends_of, neighbouring_json
 
 MAX_BYTES = 64 << 20
 BPE = 2
@@ -32,7 +32,7 @@ HINT = "add the tokenizer.json of the model, or use a GGUF of it"
 def from_sentencepiece(directory: Path) -> Tokenizer:
     """The tokenizer of a directory. Raises UsageError for a damaged file, and for models other than BPE."""
     path = directory / "tokenizer.model"
-    settings = beside(directory, "tokenizer_config.json")
+    settings = neighbouring_json(directory, "tokenizer_config.json")
     pieces = _pieces(path)
     flags = _add_tokens(path, pieces, settings)
     metadata = {f"tokenizer.ggml.{name}": value for name, value in pieces.items()}
@@ -170,9 +170,10 @@ def _declared_tokens(path: Path, settings: dict[str, Any]) -> tuple[dict[int, di
     added, where = settings.get("added_tokens_decoder"), path.with_name("tokenizer_config.json")
     if not isinstance(added, dict):
         where = path.with_name("added_tokens.json")
-        special = _texts_of(beside(path.parent, "special_tokens_map.json"))
+        special = _texts_of(neighbouring_json(path.parent, "special_tokens_map.json"))
         added = {
-            str(i): {"content": text, "special": text in special} for text, i in beside(path.parent, where.name).items()
+            str(i): {"content": text, "special": text in special}
+            for text, i in neighbouring_json(path.parent, where.name).items()
         }
     for name, token in added.items():
         if not (name.isascii() and name.isdecimal() and len(name) < 10):

@@ -173,7 +173,7 @@ NAMES = "Ana|Ben|Carla|Deniz|Emil|Fatima|Georg|Hana|Igor|Julia|Kofi|Lena|Marco|N
 def questions(count: int, seed: int = 0) -> list[Chat]:
     """Chats of one message each; they depend on the seed and the version of the standard library only."""
     rng = random.Random(seed)
-    code = data.split()[0]
+    code = data.split_files()[0]
     lists = makers(rng, code, [*data.prose()[0], *data.docstrings(code)])
     questions_seen: dict[str, None] = {}
     while len(questions_seen) < count:

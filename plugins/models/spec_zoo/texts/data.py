@@ -39,7 +39,7 @@ def sources(root: Path) -> Iterator[tuple[str, Path]]:
             yield parts[0].removesuffix(".py"), path
 
 
-def split(root: Path | None = None) -> tuple[list[str], list[str]]:
+def split_files(root: Path | None = None) -> tuple[list[str], list[str]]:
     """Texts of training files and of held-out files. A package is in one of them only; equal blocks are kept once."""
     train: list[str] = []
     held: list[str] = []

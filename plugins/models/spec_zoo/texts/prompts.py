@@ -14,7 +14,7 @@ from spec_zoo.texts import data, tasks
 FAMILIES = ("edit", "structured", "new code", "prose")
 
 
-def edit(rng: random.Random, texts: list[str]) -> str:
+def edit_prompt(rng: random.Random, texts: list[str]) -> str:
     """A snippet long enough that its copy has 128 tokens, and an instruction."""
     while True:
         text = tasks.snippet(rng, texts, 12, 26)
@@ -51,7 +51,7 @@ def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, 
     """Functions that make a prompt of each family, from files and from prose."""
     texts = topics + data.docstrings(code)
     return {
-        "edit": lambda: edit(rng, code),
+        "edit": lambda: edit_prompt(rng, code),
         "structured": lambda: two_notations(rng),
         "new code": lambda: new_code(rng, code),
         "prose": lambda: prose(rng, texts),
@@ -60,5 +60,5 @@ def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, 
 
 def questions(count: int, seed: int = 0) -> list[str]:
     """Prompts of the four families in turn, from training text; draft heads are trained on the answers."""
-    lists = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
+    lists = list(makers(random.Random(seed), data.split_files()[0], data.prose()[0]).values())
     return [lists[i % len(lists)]() for i in range(count)]

@@ -40,15 +40,15 @@ def fresh_name(rng: random.Random) -> str:
     return "_".join(rng.sample(WORDS, rng.randint(1, 2)))
 
 
-def rename(rng: random.Random, text: str) -> tuple[str, str]:
+def rename_task(rng: random.Random, text: str) -> tuple[str, str]:
     candidates = names(text)
     if not candidates:
-        return again(rng, text)
+        return repeat_task(rng, text)
     old, new = rng.choice(candidates), fresh_name(rng)
     return f"# the same code with {old} renamed to {new}:", re.sub(rf"\b{old}\b", new, text)
 
 
-def again(rng: random.Random, text: str) -> tuple[str, str]:
+def repeat_task(rng: random.Random, text: str) -> tuple[str, str]:
     return rng.choice(["# the same code again:", "# a copy of the code above:", "# once more:"]), text
 
 
@@ -70,16 +70,16 @@ def with_comment(rng: random.Random, text: str) -> tuple[str, str]:
 def with_literal(rng: random.Random, text: str) -> tuple[str, str]:
     literals = sorted(set(LITERAL.findall(text)))
     if not literals:
-        return rename(rng, text)
+        return rename_task(rng, text)
     old = rng.choice(literals)
     new = str(rng.randint(0, 999)) if old.isdigit() else f"'{rng.choice(WORDS)}'"
     return f"# the same code with {old} replaced by {new}:", text.replace(old, new)
 
 
-EDITS = (rename, rename, again, without_line, with_comment, with_literal)
+EDITS = (rename_task, rename_task, repeat_task, without_line, with_comment, with_literal)
 
 
-def edit(rng: random.Random, texts: list[str]) -> str:
+def edit_task(rng: random.Random, texts: list[str]) -> str:
     """A snippet, an instruction, and the edited snippet; sometimes edited twice."""
     text = snippet(rng, texts)
     whole = text

@@ -37,7 +37,7 @@ def train_tokenizer(texts: list[str], vocab: int = VOCAB) -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
+def encode_texts(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
     """Token ids of each text, uint16, without special tokens."""
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     return [np.array(e.ids, dtype=np.uint16) for e in encoded]
@@ -45,18 +45,18 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
 
 def stream(tokenizer: Tokenizer, texts: list[str], seed: int = 0) -> np.ndarray:
     """All texts one after the other in random order, each followed by the end token."""
-    ids = encode(tokenizer, texts)
+    ids = encode_texts(tokenizer, texts)
     random.Random(seed).shuffle(ids)
     end = np.array([tokenizer.token_to_id(END)], dtype=np.uint16)
     return np.concatenate([part for one in ids for part in (one, end)])
 
 
-def pack(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
+def pack_sequences(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
     """[N, length] sequences that start at the beginning of a text; the last text of each is cut."""
     end = tokenizer.token_to_id(END)
     assert end is not None
     rows: list[list[int]] = [[]]
-    for ids in encode(tokenizer, texts):
+    for ids in encode_texts(tokenizer, texts):
         rows[-1] += [*ids.tolist(), end]
         if len(rows[-1]) >= length:
             rows.append([])
@@ -66,12 +66,12 @@ def pack(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
 def task_texts(texts: list[str], count: int, seed: int) -> list[str]:
     """Edit and record tasks made from training texts."""
     rng = random.Random(seed)
-    return [tasks.write_records(rng) if rng.random() < 0.3 else tasks.edit(rng, texts) for _ in range(count)]
+    return [tasks.write_records(rng) if rng.random() < 0.3 else tasks.edit_task(rng, texts) for _ in range(count)]
 
 
 def task_rows(tokenizer: Tokenizer, texts: list[str], count: int, length: int, seed: int = 1) -> np.ndarray:
     """[N, length] packed edit and record tasks made from training texts."""
-    return pack(tokenizer, task_texts(texts, count, seed), length)
+    return pack_sequences(tokenizer, task_texts(texts, count, seed), length)
 
 
 def repeat_row(rng: np.random.Generator, source: np.ndarray, length: int) -> np.ndarray:

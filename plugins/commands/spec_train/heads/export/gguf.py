@@ -23,7 +23,7 @@ BLOCK = 32
 """Values in a block of Q8_0."""
 
 
-def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
+def write_gguf(trained: Trained, target: Target, path: Path, kind: str) -> None:
     with open_writer(path, arch_of(trained.shape)) as writer:
         _add_metadata(writer, trained)
         add_tokenizer(writer, getattr(target.tokenizer, "gguf_keys", {}), trained.shape)
@@ -108,12 +108,12 @@ def tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in trained.weights.items():
         rotary = not s.fills_blocks and any(part in name for part in ("attn_q.", "attn_k."))
         heads = s.heads if "attn_q." in name else s.kv_heads
-        yield rename.get(name, name), interleave(tensor, heads) if rotary else tensor
+        yield rename.get(name, name), interleave_rows(tensor, heads) if rotary else tensor
     if trained.d2t is not None:
         yield "d2t", trained.d2t
 
 
-def interleave(rows: Tensor, heads: int) -> Tensor:
+def interleave_rows(rows: Tensor, heads: int) -> Tensor:
     """Rows i and i + d/2 of an attention head become rows 2i and 2i + 1."""
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 

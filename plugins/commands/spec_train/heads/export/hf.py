@@ -42,7 +42,7 @@ VERSION = "0.9.0"
 """Version of speculators whose layout is written."""
 
 
-def write(path: Path, trained: Trained, config: dict[str, Any], kind: str, only: str | None = None) -> None:
+def write_hf(path: Path, trained: Trained, config: dict[str, Any], kind: str, only: str | None = None) -> None:
     """config.json and model.safetensors. only: prefix of the tensor names of a head with one layer."""
     path.mkdir()
     named = {name_of(name, only): t.to(TYPES[kind]).contiguous() for name, t in trained.weights.items()}

@@ -14,7 +14,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; the first is the usual one of templates."""
 
 
-def render(
+def render_chat(
     template: str,
     messages: Sequence[Mapping[str, Any]],
     *,

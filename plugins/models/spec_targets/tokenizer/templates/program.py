@@ -95,7 +95,7 @@ def environment() -> Any:
 
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = to_json
-    env.globals.update(raise_exception=raise_exception, strftime_now=now, dict=Dict(), namespace=Namespace)
+    env.globals.update(raise_exception=raise_exception, strftime_now=time_now, dict=Dict(), namespace=Namespace)
     return env
 
 
@@ -109,7 +109,7 @@ def to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def now(format: str) -> str:
+def time_now(format: str) -> str:
     return datetime.now().strftime(format)
 
 
