@@ -51,7 +51,7 @@ def _answer(x: Tensor, matrices: Tensor, biases: tuple[Tensor, ...] | None, whic
 def chosen_of(scores: Tensor, experts: Experts, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Weights float32 and experts int64 [R, used] by the router's scores [R, E]."""
     if not experts.sigmoid:
-        return route_rows(scores, experts.used, shape.normalise, shape.scale)
+        return route_rows(scores, experts.used, experts.normalise, experts.scale)
     bias = torch.zeros(experts.count, device=scores.device) if bias is None else bias
-    groups = {"groups": experts.groups, "groups_used": shape.groups_used}
-    return route_sigmoid(scores, bias, experts.used, shape.normalise, shape.scale, **groups)
+    groups = {"groups": experts.groups, "groups_used": experts.groups_used}
+    return route_sigmoid(scores, bias, experts.used, experts.normalise, experts.scale, **groups)
