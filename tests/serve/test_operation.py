@@ -220,7 +220,7 @@ def test_an_engine_that_stops_while_a_request_comes_takes_none(monkeypatch):
         engine = Engine(run, 1)
         monkeypatch.setattr(engine, "_commands", Orders())
         with pytest.raises(ApiError) as refused:
-            engine.submit([Job(Request([5]), outlet=None)])
+            engine.submit([Job(Request([5]), queue=None)])
 
     assert refused.value.status == 503 and not engine.open
 

@@ -71,11 +71,11 @@ def test_texts_of_logit_bias_and_later_texts_of_a_mixed_prompt_are_parts():
     part = tokenizer.encode_part
 
     assert list(llama.bias([["city", -1.0]], tokenizer)) == list(dict.fromkeys(part("city")))
-    terms = SimpleNamespace(
+    config = SimpleNamespace(
         target=SimpleNamespace(tokenizer=tokenizer), limits=SimpleNamespace(prompt_max=0), context=512
     )
-    assert llama.ids_of(["a b", 5, "c d"], terms) == [*tokenizer.encode("a b"), 5, *part("c d")]
-    assert llama.ids_of([1, "c d"], terms) == [1, *tokenizer.encode("c d", bos=False)]
+    assert llama.ids_of(["a b", 5, "c d"], config) == [*tokenizer.encode("a b"), 5, *part("c d")]
+    assert llama.ids_of([1, "c d"], config) == [1, *tokenizer.encode("c d", bos=False)]
 
 
 def test_only_the_text_before_a_gap_begins_as_a_whole_text():

@@ -64,8 +64,8 @@ class Replica:
 
     def __init__(self, settings: Settings, serve_settings: ServeSettings) -> None:
         logs.begin_logging(as_json=serve_settings.log == "json")
-        self.engine, terms = prepare_engine(*run_of(settings, serve_settings), serve_settings)
-        self.app = create_app(self.engine, terms, behind=True)
+        self.engine, config = prepare_engine(*run_of(settings, serve_settings), serve_settings)
+        self.app = create_app(self.engine, config, behind=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
 

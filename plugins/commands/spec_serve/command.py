@@ -261,16 +261,16 @@ def prepare_engine(run: Run, settings: Settings, serve_settings: ServeSettings) 
     engine = Engine(run, serve_settings.queue)
     if cache is not None:
         engine.closing.append(partial(prompt_cache.write_prefixes, cache))
-    terms = ServerConfig(run, serve_settings.alias or name_of_model(settings["model"]), serve_settings, settings)
+    config = ServerConfig(run, serve_settings.alias or name_of_model(settings["model"]), serve_settings, settings)
     if serve_settings.traces:
-        tracing = Tracing(terms.model)
+        tracing = Tracing(config.model)
         engine.finished.append(tracing)
         engine.failures.append(tracing.fail)
     if run.stats.lossy:
         common.print_note(f"LOSSY: {run.stats.lossy}")
     if run.stats.steers:
         common.print_note(f"STEERED: {run.stats.steers}")
-    return engine, terms
+    return engine, config
 
 
 def _serve(run: Run, settings: Settings, serve_settings: ServeSettings, listener: Any) -> None:
@@ -278,8 +278,8 @@ def _serve(run: Run, settings: Settings, serve_settings: ServeSettings, listener
     from spec_serve.server import serve_app as listen
     from spec_serve.server import start_listening, warn_of_everyone
 
-    engine, terms = prepare_engine(run, settings, serve_settings)
-    common.print_note(f"serving {terms.model} at {start_listening(listener, serve_settings)}")
+    engine, config = prepare_engine(run, settings, serve_settings)
+    common.print_note(f"serving {config.model} at {start_listening(listener, serve_settings)}")
     warn_of_everyone(listener, serve_settings)
     with frozen_heap():
-        listen(create_app(engine, terms), engine, serve_settings, listener)
+        listen(create_app(engine, config), engine, serve_settings, listener)

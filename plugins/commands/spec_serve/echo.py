@@ -89,7 +89,7 @@ async def read_echoes(service: Service, params: GenerationParams, prompts: list[
     """
     best, encoded = params.request.sampling.logprobs, await service.encode(*prompts)
     if best is not None:
-        check_sizes([prompt.tokens for prompt in encoded], n * (1 + best), service.terms)
+        check_sizes([prompt.tokens for prompt in encoded], n * (1 + best), service.config)
     return [await _read_echo(service, params, *pair) for pair in zip(prompts, encoded, strict=True)]
 
 
@@ -98,7 +98,7 @@ async def _read_echo(service: Service, params: GenerationParams, prompt: Any, en
     ids, best = encoded.tokens, params.request.sampling.logprobs
     text = prompt if isinstance(prompt, str) else await write_in_thread(len(ids), service.tokenizer.decode, ids)
     logprobs: list[Logprob] = []
-    for request in [] if best is None else requests(ids, best, params.request, service.terms):
+    for request in [] if best is None else requests(ids, best, params.request, service.config):
         [part] = jobs = [job(request, params.deadline)]
         try:
             service.engine.submit(jobs)
@@ -154,7 +154,7 @@ def job(request: Request, deadline: float | None) -> Job:
 
 async def scores(job: Job) -> list[Logprob]:
     """Log-probabilities of the tokens of a part. Raises the error that ended it."""
-    async for _, message in messages(job.outlet, 1):
+    async for _, message in messages(job.queue, 1):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):

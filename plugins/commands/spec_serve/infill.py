@@ -64,7 +64,7 @@ class Infill(LlamaCompletion):
 @router.post("/v1/infill", include_in_schema=False)
 async def fill_in(body: Infill, service: ServiceOf) -> Response:
     """The text between a prefix and a suffix."""
-    text = check_text(whole_text(body), service.terms)
+    text = check_text(whole_text(body), service.config)
     names = sum(len(file.filename) + LINE for file in body.input_extra or [])
     prompt = await service.threads.run(len(text) + names, prompt_of, body, service.tokenizer)
     return await answer_completion(service, body, [(body.prompt, prompt)], several=False)

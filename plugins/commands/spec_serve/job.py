@@ -90,7 +90,7 @@ class Job:
     """
 
     request: Request
-    outlet: EventQueue
+    queue: EventQueue
     index: int = 0
     prompt: int = 0
     trace: bool = False
@@ -113,7 +113,7 @@ class Job:
     kept: Counter[str] = attrs.field(factory=Counter)
 
     def tell(self, message: Message) -> None:
-        self.outlet.put(self, message)
+        self.queue.put(self, message)
 
 
 async def messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:

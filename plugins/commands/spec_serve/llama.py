@@ -103,7 +103,7 @@ class CompletionAnswer(BaseModel):
 @router.post("/completions", include_in_schema=False)
 async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response:
     """Continue a prompt, or several."""
-    prompts, several = await service.prepare(_read_prompts, body, service.terms, size=BODY_BYTES.get())
+    prompts, several = await service.prepare(_read_prompts, body, service.config, size=BODY_BYTES.get())
     return await answer_completion(service, body, prompts, several)
 
 
@@ -121,16 +121,16 @@ async def answer_completion(
     service: Service, body: LlamaCompletion, prompts: list[tuple[OnePrompt, str | list[int]]], several: bool
 ) -> Response:
     """Submit prompts, each with what it is encoded as, and answer."""
-    terms = service.terms
+    config = service.config
     if len(prompts) > service.engine.room:
         problem = f"{len(prompts)} prompts, at most {service.engine.room} texts run or wait at once on this server"
         raise ApiError(400, problem, "prompt")
-    ask = await service.prepare(ask_of, body, terms, len(prompts), size=BIASED_SIZE * len(body.logit_bias or ()))
+    ask = await service.prepare(ask_of, body, config, len(prompts), size=BIASED_SIZE * len(body.logit_bias or ()))
     answers: list[LlamaAnswer] = []
     try:
         for written, prompt in prompts:
-            (job,), outlet = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
-            answers.append(LlamaAnswer(terms, job, outlet, written, Told.of(body), len(answers)))
+            (job,), queue = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
+            answers.append(LlamaAnswer(config, job, queue, written, Told.of(body), len(answers)))
     except BaseException:
         service.engine.cancel([one.job for one in answers])
         raise
@@ -248,9 +248,9 @@ def _inner(value: Any, path: list[str]) -> Any:
 class LlamaAnswer:
     """The answer of ``/completion`` to one prompt. index: of the prompt."""
 
-    terms: ServerConfig
+    config: ServerConfig
     job: Job
-    outlet: EventQueue
+    queue: EventQueue
     prompt: OnePrompt
     told: Told
     index: int = 0
@@ -260,7 +260,7 @@ class LlamaAnswer:
 
     async def wait(self) -> None:
         """Wait for the text. Raises the error that ended it."""
-        [self._finished] = await report.wait_for_all(self.outlet, 1)
+        [self._finished] = await report.wait_for_all(self.queue, 1)
 
     def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -272,7 +272,7 @@ class LlamaAnswer:
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events, the last with all numbers and no text."""
-        async for _, message in messages(self.outlet, 1):
+        async for _, message in messages(self.queue, 1):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
             elif isinstance(message, Prompted):
@@ -294,14 +294,14 @@ class LlamaAnswer:
         return {**head, **report.progress_of(prompted, self.told.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
-        assert self.terms.target.tokenizer is not None
+        assert self.config.target.tokenizer is not None
         self.ids += [e.token for e in token_logprobs.text_events(events)]
-        logprobs = token_logprobs.llama_logprobs(events, self.terms.target.tokenizer)
+        logprobs = token_logprobs.llama_logprobs(events, self.config.target.tokenizer)
         self.probabilities += logprobs
         return logprobs
 
     def _chunk(self, progress: Progress) -> dict[str, Any]:
-        assert self.terms.target.tokenizer is not None and self.job.seq is not None
+        assert self.config.target.tokenizer is not None and self.job.seq is not None
         note = self._note(progress.events)
         chunk: dict[str, Any] = {
             "index": self.index,
@@ -317,7 +317,7 @@ class LlamaAnswer:
         if self.told.timed:
             chunk["timings"] = report.timings_so_far(self.job, progress.events[-1].t + 1)
         if self.job.trace:
-            chunk["speculative"] = token_logprobs.trace(progress.events, progress.drafted, self.terms.target.tokenizer)
+            chunk["speculative"] = token_logprobs.trace(progress.events, progress.drafted, self.config.target.tokenizer)
         return chunk
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
@@ -329,10 +329,10 @@ class LlamaAnswer:
             "tokens": ids if self.told.tokens and not silent else [],
             "id_slot": self.job.slot,
             "stop": True,
-            "model": self.terms.model,
+            "model": self.config.model,
             "tokens_predicted": 0 if silent else len(result.tokens),
             "tokens_evaluated": result.prompt_tokens,
-            "generation_settings": generation(self.job.request, self.terms),
+            "generation_settings": generation(self.job.request, self.config),
             "prompt": self.prompt,
             "has_new_line": "\n" in result.text,
             "truncated": self._is_truncated(finished),
@@ -340,21 +340,21 @@ class LlamaAnswer:
             "stopping_word": word,
             "tokens_cached": result.prompt_tokens + len(result.tokens) - 1,
             "timings": report.timings([finished]),
-            "metrics": {"speculative_decoding": report.speculation([finished], self.terms.run)},
+            "metrics": {"speculative_decoding": report.speculation([finished], self.config.run)},
         }
         return body | ({"completion_probabilities": self.probabilities} if self.probabilities else {})
 
     def _is_truncated(self, finished: Finished) -> bool:
         """Whether the context ended the text."""
         result = finished.result
-        return finished.reason == "length" and result.prompt_tokens + len(result.tokens) >= self.terms.context
+        return finished.reason == "length" and result.prompt_tokens + len(result.tokens) >= self.config.context
 
     def _stop_reason(self, finished: Finished) -> tuple[str, str]:
         """(stop_type, stopping_word)."""
         if finished.reason != "stop":
             return STOPS.get(finished.reason, "none"), ""
-        assert self.terms.target.tokenizer is not None
-        word = report.stop_text(finished, self.terms.target.tokenizer)
+        assert self.config.target.tokenizer is not None
+        word = report.stop_text(finished, self.config.target.tokenizer)
         return ("eos", "") if word is None else ("word", word)
 
 

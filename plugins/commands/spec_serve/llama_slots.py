@@ -62,10 +62,10 @@ class Props(BaseModel):
 
 
 @router.get("/slots", response_model=list[Slot], responses=refusals(503))
-async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
+async def list_slots(engine: EngineOf, config: TermsOf, fail_on_no_slot: str = "") -> Response:
     """State of every slot. fail_on_no_slot: answer 503 if all of them are busy."""
     size = SLOT * len(engine.open) + sum(len(job.request.sampling.logit_bias) for job in list(engine.open))
-    slots_now, answer = await write_in_thread(size, _describe_slots, engine, terms)
+    slots_now, answer = await write_in_thread(size, _describe_slots, engine, config)
     if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
         raise ApiError(503, "no slot is free", code="unavailable")
     return answer
@@ -78,9 +78,9 @@ def _describe_slots(engine: Engine, config: ServerConfig) -> tuple[list[dict[str
 
 
 @router.get("/props", response_model=Props)
-async def get_props(terms: TermsOf) -> Response:
+async def get_props(config: TermsOf) -> Response:
     """Settings with their origins."""
-    return Json(props(terms))
+    return Json(props(config))
 
 
 def generation(request: Request, config: ServerConfig) -> dict[str, Any]:

@@ -107,8 +107,8 @@ def _detokenize(tokens: list[int], tokenizer: Any) -> Response:
 @router.post("/apply-template", response_model=Prompt, responses=refusals(*READS))
 async def apply_template(body: ApplyTemplate, service: ServiceOf) -> Response:
     """Messages as the model's chat template writes them."""
-    tools = generation_params.tools_of(body.tools, None, service.terms.limits)
-    talk = Talk(body.messages, tools, body, service.terms.template_defaults)
+    tools = generation_params.tools_of(body.tools, None, service.config.limits)
+    talk = Talk(body.messages, tools, body, service.config.template_defaults)
     return await service.threads.run(talk.size, _render, talk, service.tokenizer)
 
 

@@ -50,11 +50,11 @@ async def create_message(body: Messages, service: ServiceOf) -> Response:
     if body.max_tokens is None:
         raise ApiError(400, "max_tokens is missing", "max_tokens")
     chat = await service.prepare(as_chat, body)
-    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.terms)
+    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
     name = f"msg_{uuid4().hex}"
-    jobs, outlet = await service.submit(ask, [talk], 1, name)
-    reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
-    return await service.respond(MessageReply(service.terms, jobs[0], outlet, name, reader), jobs, body.stream)
+    jobs, queue = await service.submit(ask, [talk], 1, name)
+    reader = generation_params.reads_of(chat, talk.tools, ask, service.config).reader(jobs[0], service.tokenizer)
+    return await service.respond(MessageReply(service.config, jobs[0], queue, name, reader), jobs, body.stream)
 
 
 class MessageTokens(BaseModel):
@@ -67,8 +67,8 @@ class MessageTokens(BaseModel):
 async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
     """Number of tokens of a message's prompt."""
     chat = await service.prepare(as_chat, body)
-    tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
-    talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
+    tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.config.limits)
+    talk = Talk(chat.messages, tools, chat, service.config.template_defaults)
     [prompt] = await service.encode(talk)
     return Json({"input_tokens": len(prompt.tokens)})
 
@@ -249,9 +249,9 @@ def _text(content: str | list[Block], where: str) -> str:
 class MessageReply:
     """An answer as its text comes: blocks of what was thought, said and called."""
 
-    terms: ServerConfig
+    config: ServerConfig
     job: Job
-    outlet: EventQueue
+    queue: EventQueue
     name: str
     reader: Reader
     blocks: list[dict[str, Any]] = attrs.field(factory=list)
@@ -260,7 +260,7 @@ class MessageReply:
 
     async def wait(self) -> None:
         """Wait for the text. Raises the error that ended it."""
-        [self._finished] = await report.wait_for_all(self.outlet, 1)
+        [self._finished] = await report.wait_for_all(self.queue, 1)
 
     def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -283,7 +283,7 @@ class MessageReply:
         start = {"input_tokens": len(self.job.request.prompt), "output_tokens": 0}
         empty = {**self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
         yield _event("message_start", message=empty)
-        async for _, message in told(self.outlet, 1):
+        async for _, message in told(self.queue, 1):
             if isinstance(message, Failed):
                 yield _event("error", error=api_error_of(message.error).body["error"])
                 return
@@ -300,15 +300,15 @@ class MessageReply:
         yield _event("message_stop")
 
     def _head(self) -> dict[str, Any]:
-        return {"id": self.name, "type": "message", "role": "assistant", "model": self.terms.model}
+        return {"id": self.name, "type": "message", "role": "assistant", "model": self.config.model}
 
     def _stop_reason(self, finished: Finished) -> tuple[str, str | None]:
         if self.reader.calls and finished.reason == "stop":
             return "tool_use", None
         if finished.reason != "stop":
             return REASONS.get(finished.reason, "end_turn"), None
-        assert self.terms.target.tokenizer is not None
-        word = report.stop_text(finished, self.terms.target.tokenizer)
+        assert self.config.target.tokenizer is not None
+        word = report.stop_text(finished, self.config.target.tokenizer)
         return ("end_turn", None) if word is None else ("stop_sequence", word)
 
     def _events(self, parts: list[AnswerPart | Call]) -> list[str]:

@@ -79,7 +79,7 @@ class TextCompletion(Completed):
 @router.post("/v1/completions", response_model=TextCompletion, responses=generation_responses())
 async def create_completion(body: schemas.Completion, service: ServiceOf) -> Response:
     """Continue a text, token ids, or several of them."""
-    prompts, ask, n = await service.prepare(_ask_completion, body, service.terms)
+    prompts, ask, n = await service.prepare(_ask_completion, body, service.config)
     echoes = await echo.read_echoes(service, ask, prompts, n) if body.echo else []
     return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
 
@@ -102,11 +102,11 @@ def _ask_completion(body: schemas.Completion, config: ServerConfig) -> tuple[lis
 @router.post("/chat/completions", include_in_schema=False)
 async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Response:
     """Answer a conversation."""
-    terms = service.terms
-    ask, talk, n = await service.prepare(generation_params.ask_chat, body, terms)
-    reads = generation_params.reads_of(body, talk.tools, ask, terms)
+    config = service.config
+    ask, talk, n = await service.prepare(generation_params.ask_chat, body, config)
+    reads = generation_params.reads_of(body, talk.tools, ask, config)
     prompt = None
-    if body.verbose or (terms.limits.verbose and body.verbose is None):
+    if body.verbose or (config.limits.verbose and body.verbose is None):
         prompt = await service.threads.run(talk.size, talk.render, service.tokenizer)
     return await _complete(service, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
 
@@ -121,18 +121,18 @@ async def _complete(
     **more: Any,
 ) -> Response:
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
-    jobs, outlet = await service.submit(params, prompts, n, name)
-    options, terms = body.stream_options, service.terms
+    jobs, queue = await service.submit(params, prompts, n, name)
+    options, config = body.stream_options, service.config
     answer = CompletionAnswer(
-        terms.run,
+        config.run,
         jobs,
-        outlet,
+        queue,
         name,
-        terms.model,
+        config.model,
         chat,
         usage=bool(options and options.include_usage),
         counting=bool(options and options.continuous_usage_stats),
-        fingerprint=terms.fingerprint,
+        fingerprint=config.fingerprint,
         timed=bool(body.timings_per_token),
         **more,
     )
@@ -157,8 +157,8 @@ class InputTokens(BaseModel):
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def count_chat_tokens(body: schemas.Chat, service: ServiceOf) -> Response:
     """Number of tokens of a conversation's prompt."""
-    tools = generation_params.tools_of(body.tools, body.tool_choice, service.terms.limits)
-    talk = Talk(body.messages, tools, body, service.terms.template_defaults)
+    tools = generation_params.tools_of(body.tools, body.tool_choice, service.config.limits)
+    talk = Talk(body.messages, tools, body, service.config.template_defaults)
     [prompt] = await service.encode(talk)
     return Json({"object": "response.input_tokens", "input_tokens": len(prompt.tokens)})
 
@@ -180,7 +180,7 @@ class Models(BaseModel):
 @router.get("/models", include_in_schema=False)
 async def list_models(service: ServiceOf) -> Response:
     """The one model of this server."""
-    info = service.terms.target.info
+    info = service.config.target.info
     meta = {"n_vocab": info.vocab, "n_ctx": info.context, "n_embd": info.width, "architecture": info.family}
     return Json({"object": "list", "data": [{**_describe_model(service), "meta": meta}]})
 
@@ -188,13 +188,13 @@ async def list_models(service: ServiceOf) -> Response:
 @router.get("/v1/models/{name:path}", response_model=Model, responses=refusals(404))
 async def retrieve_model(name: str, service: ServiceOf) -> Response:
     """The model, by its name."""
-    if name != service.terms.model:
+    if name != service.config.model:
         raise ApiError(404, f"the model {name!r:.80} does not exist", "model", "model_not_found")
     return Json(_describe_model(service))
 
 
 def _describe_model(service: Service) -> dict[str, Any]:
-    return {"id": service.terms.model, "object": "model", "created": service.since, "owned_by": "spec-core"}
+    return {"id": service.config.model, "object": "model", "created": service.since, "owned_by": "spec-core"}
 
 
 @attrs.define(eq=False)
@@ -209,7 +209,7 @@ class CompletionAnswer:
 
     run: Run
     jobs: list[Job]
-    outlet: EventQueue
+    queue: EventQueue
     name: str
     model: str
     chat: bool
@@ -233,7 +233,7 @@ class CompletionAnswer:
 
     async def wait(self) -> None:
         """Wait for all texts. Raises the error that ended one of them."""
-        self.done = await report.wait_for_all(self.outlet, len(self.jobs))
+        self.done = await report.wait_for_all(self.queue, len(self.jobs))
 
     def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -289,7 +289,7 @@ class CompletionAnswer:
         for job in self.jobs if self.echoes else ():
             size = len(self._echo_text(job)) + len(job.request.prompt) * token_size(job)
             yield await write_in_thread(size, self._echo_event, job)
-        async for job, message in messages(self.outlet, len(self.jobs)):
+        async for job, message in messages(self.queue, len(self.jobs)):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
                 return

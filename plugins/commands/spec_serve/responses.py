@@ -60,11 +60,11 @@ async def create_response(body: response_fields.Responses, service: ServiceOf) -
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
     chat = await service.prepare(as_chat, body)
     report_tools(body)
-    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.terms)
+    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
     name = uuid4().hex
-    jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
-    reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
-    return await service.respond(ResponseReply(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
+    jobs, queue = await service.submit(ask, [talk], 1, f"resp_{name}")
+    reader = generation_params.reads_of(chat, talk.tools, ask, service.config).reader(jobs[0], service.tokenizer)
+    return await service.respond(ResponseReply(service.config, body, jobs[0], queue, name, reader), jobs, body.stream)
 
 
 # its answer
@@ -96,10 +96,10 @@ KINDS = {
 class ResponseReply:
     """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
-    terms: ServerConfig
+    config: ServerConfig
     body: response_fields.Responses
     job: Job
-    outlet: EventQueue
+    queue: EventQueue
     name: str
     reader: Reader
     created: int = attrs.field(factory=lambda: int(time()))
@@ -112,7 +112,7 @@ class ResponseReply:
 
     async def wait(self) -> None:
         """Wait for the text. Raises the error that ended it."""
-        [self._finished] = await report.wait_for_all(self.outlet, 1)
+        [self._finished] = await report.wait_for_all(self.queue, 1)
 
     def whole(self) -> dict[str, Any]:
         """The answer in one piece."""
@@ -128,7 +128,7 @@ class ResponseReply:
         """Server-sent events with the names of the API."""
         for kind in ("response.created", "response.in_progress"):
             yield await write_in_thread(self._size, self._state_event, kind)
-        async for _, message in messages(self.outlet, 1):
+        async for _, message in messages(self.queue, 1):
             if isinstance(message, Failed):
                 error = api_error_of(message.error).body["error"]
                 yield self._event(
@@ -227,7 +227,7 @@ class ResponseReply:
 
     def _logprobs(self) -> list[Any]:
         """Log-probabilities of all tokens so far, if they were asked for."""
-        tokenizer = self.terms.target.tokenizer
+        tokenizer = self.config.target.tokenizer
         assert tokenizer is not None
         logprobs = token_logprobs.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)
         return logprobs["content"] if logprobs else []
@@ -263,7 +263,7 @@ class ResponseReply:
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "model": self.terms.model,
+            "model": self.config.model,
             "output": self.output,
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
@@ -288,7 +288,7 @@ class ResponseReply:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage["total_tokens"],
             },
-            **report.extras([finished], self.terms.run),
+            **report.extras([finished], self.config.run),
         }
 
 

@@ -49,7 +49,7 @@ class Service:
 
     def __init__(self, engine: Engine, config: ServerConfig) -> None:
         self.engine = engine
-        self.terms = config
+        self.config = config
         self.metrics = Metrics(engine)
         self.threads = Threads()
         self.pictures = PictureMemory(config.limits.picture_mib << 20)
@@ -57,7 +57,7 @@ class Service:
 
     @property
     def tokenizer(self) -> Any:
-        return self.terms.target.tokenizer
+        return self.config.target.tokenizer
 
     async def encode(self, *prompts: Any) -> list[EncodedPrompt]:
         """Token ids of each prompt, and rows of its pictures. Raises ApiError."""
@@ -66,10 +66,10 @@ class Service:
         return await self.threads.run(sum(map(size_of, prompts)), self._encode, prompts)
 
     async def _encode_pictured(self, prompt: Any) -> EncodedPrompt:
-        return await self.threads.read_pictures(encode_pictured, prompt, self.terms, self.pictures)
+        return await self.threads.read_pictures(encode_pictured, prompt, self.config, self.pictures)
 
     def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
-        return [encode_prompt(prompt, self.terms) for prompt in prompts]
+        return [encode_prompt(prompt, self.config) for prompt in prompts]
 
     async def prepare(self, work: Callable[..., Result], *arguments: Any, size: int = 0) -> Result:
         """Do the work that turns a body into a request, in a thread if the body is not short. Raises ApiError.
@@ -85,16 +85,16 @@ class Service:
         """Jobs that the engine has accepted: ``n`` for each prompt. Raises ApiError."""
         encoded = await self.encode(*prompts)
         if params.request.constraint is not None:
-            await self.threads.compile(params.compile_constraint, self.terms.target)
-        outlet = EventQueue()
-        jobs = params.jobs(outlet, encoded, n, name)
+            await self.threads.compile(params.compile_constraint, self.config.target)
+        queue = EventQueue()
+        jobs = params.jobs(queue, encoded, n, name)
         self.engine.submit(jobs)
         try:
-            await wait_until_accepted(outlet, jobs)
+            await wait_until_accepted(queue, jobs)
         except BaseException:
             self.engine.cancel(jobs)
             raise
-        return jobs, outlet
+        return jobs, queue
 
     async def respond(self, answer: Answer, jobs: list[Job], stream: bool | None) -> Response:
         """The answer as a response; the jobs end with it, also where the client leaves before."""
@@ -123,7 +123,7 @@ async def get_engine(request: Request) -> Engine:
 
 
 async def get_terms(request: Request) -> ServerConfig:
-    return (await get_service(request)).terms
+    return (await get_service(request)).config
 
 
 ServiceOf = Annotated[Service, Depends(get_service)]

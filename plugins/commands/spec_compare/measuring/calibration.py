@@ -82,7 +82,7 @@ def from_file(path: Path, setups: Mapping[str, Baseline]) -> Calibration:
     costs = file.read_costs(path)
     for setup in setups.values():
         costs.check(setup.target)
-        costs.curves(setup.terms.batch)
+        costs.curves(setup.request_settings.batch)
     return Calibration(dict.fromkeys(setups, costs))
 
 
@@ -97,19 +97,22 @@ def planned_calibration(setups: Mapping[str, Baseline], rows: Mapping[str, int])
 
 def _rounds(baseline: Baseline, rows: int) -> list[Rounds]:
     """Rounds of measurements at the beginning of the shortest text, and at the end of the longest."""
-    target, terms = baseline.target, baseline.terms
+    target, request_settings = baseline.target, baseline.request_settings
     rows = min(rows, (target.info.context - 2) // (steps.WARM + 2))
     if rows < 1:
         common.print_note(f"no bounds: a context of {target.info.context} positions has no room to measure steps")
         return []
     numbers = sorted({n for n in ROWS if n < rows} | {rows})
-    return [Rounds(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(baseline, target, rows)]
+    return [
+        Rounds(target, numbers, depth, request_settings.batch, request_settings.sampling)
+        for depth in _depths(baseline, target, rows)
+    ]
 
 
 def _depths(baseline: Baseline, target: Target, rows: int) -> list[int]:
     room = target.info.context - rows * (steps.WARM + 2) - 1
     lengths = [len(tokens_of(next_prompt(p, [], target), target)) for p in baseline.prompts]
-    return sorted({min(room, min(lengths)), min(room, max(lengths) + baseline.terms.max_tokens)})
+    return sorted({min(room, min(lengths)), min(room, max(lengths) + baseline.request_settings.max_tokens)})
 
 
 def widths(entered: Iterable[ContenderPlan], runs: Mapping[str, Run]) -> dict[str, int]:

@@ -47,10 +47,10 @@ def header(
     hashed: bool,
 ) -> Header:
     """Everything that identifies the experiment. hashed: read every file of a model once, for its hash."""
-    terms = entrants[0].contender.setup.terms
+    request_settings = entrants[0].contender.setup.request_settings
     targets = list({id(e.contender.setup.target): e for e in entrants}.values())
     index = {id(e.contender.setup.target): i for i, e in enumerate(targets)}
-    groups = len(batches(entrants[0].contender.setup.prompts, terms.batch))
+    groups = len(batches(entrants[0].contender.setup.prompts, request_settings.batch))
     return Header(
         **present_facts(settings),
         targets=[target_facts(e.contender.setup.target, e.settings["model"], hashed) for e in targets],
@@ -60,11 +60,11 @@ def header(
             for e in entrants
         ],
         seed=settings["seed"],
-        repeats=terms.repeats,
-        batch=terms.batch,
-        reuse_turns=terms.reuse_turns,
-        trace=terms.trace,
-        laps=groups * terms.repeats * len(entrants),
+        repeats=request_settings.repeats,
+        batch=request_settings.batch,
+        reuse_turns=request_settings.reuse_turns,
+        trace=request_settings.trace,
+        laps=groups * request_settings.repeats * len(entrants),
         plugins=plugin_facts(runs.values()),
     )
 

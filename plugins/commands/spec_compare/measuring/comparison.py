@@ -59,10 +59,10 @@ def run_experiment(
         max(experiment.lengths, default=0),
     )
     source = experiment.choose(targets.values())
-    entrants, terms = prepare_entrants(experiment, targets, source)
+    entrants, request_settings = prepare_entrants(experiment, targets, source)
     if experiment.lengths:
         common.print_note(f"prompts of {', '.join(map(str, experiment.lengths))} tokens: {EXTENSION}")
-    facts = collect.facts_of(source.prompts, source.name, terms.prompt_tokens)
+    facts = collect.facts_of(source.prompts, source.name, request_settings.prompt_tokens)
     header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
     if check is not None:
         check(header)
@@ -72,7 +72,7 @@ def run_experiment(
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
     with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()
-        calibration.announce_costs(costs.costs(), settings["draft_max"], terms.batch)
+        calibration.announce_costs(costs.costs(), settings["draft_max"], request_settings.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
     differing = difference.differences(laps, labels, setups)
@@ -92,9 +92,9 @@ def prepare_entrants(
     """The contenders with their prompts, oracles last, and the request settings of the command."""
     settings = experiment.settings
     sizes = experiment.sizes | {"prompt_tokens": experiment.sizes["prompt_tokens"] or source.max_tokens}
-    terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **sizes)
-    entrants = contenders.entrants(settings, experiment.entered, targets, source.prompts, terms)
-    return entrants + oracle.entrants(entrants, experiment.accounts["oracles"]), terms
+    request_settings = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **sizes)
+    entrants = contenders.entrants(settings, experiment.entered, targets, source.prompts, request_settings)
+    return entrants + oracle.entrants(entrants, experiment.accounts["oracles"]), request_settings
 
 
 def measure_costs(
@@ -128,7 +128,7 @@ def prepare_runs(
         common.note_owners(runs.values(), settings)
         for contender in (e.contender for e in entrants):
             setup = contender.setup
-            warm_up(contender.name, runs[contender.name], setup.prompts, setup.terms)
+            warm_up(contender.name, runs[contender.name], setup.prompts, setup.request_settings)
         labels = contenders.labels(runs, entrants)
         header = collect.header(entrants, runs, labels, facts, settings, hashed)
         return header, calibration.widths(entrants, runs)
@@ -181,7 +181,7 @@ def _describe_interruption(done: int, total: int, results: Results | None) -> st
 
 def _announce(entrants: list[ContenderPlan], header: Header, finished: list[Lap]) -> None:
     setup = entrants[0].contender.setup
-    lengths = sorted({entrant.contender.setup.terms.max_tokens for entrant in entrants})
+    lengths = sorted({entrant.contender.setup.request_settings.max_tokens for entrant in entrants})
     tokens = " or ".join(map(str, lengths))
     what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {tokens} tokens each"
     common.print_note(f"{setup.target.info.name}: {what}")

@@ -175,7 +175,10 @@ def _entrant(name: str, entry: ContenderEntry, baseline: Baseline) -> ContenderP
 
 def _maker(baseline: Baseline, settings: Settings, methods: list[str], steered: bool = False) -> Callable[[], Run]:
     """Maker of runs. No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
-    shape: dict[str, Any] = {"reuse": baseline.terms.reuse_turns, "max_sequences": baseline.terms.batch}
+    shape: dict[str, Any] = {
+        "reuse": baseline.request_settings.reuse_turns,
+        "max_sequences": baseline.request_settings.batch,
+    }
     return lambda: common.run_of(baseline.target, settings, methods, judged=steered or bool(methods), **shape)
 
 
@@ -186,7 +189,7 @@ def labels(runs: dict[str, Run], entered: list[ContenderPlan]) -> dict[str, str]
         run, name = runs[contender.name], contender.name
         if run.stats.lossy:
             exactness[name] = f"LOSSY: {run.stats.lossy}"
-        elif contender.setup.terms.sampling.temperature > 0 and name != contender.baseline and _private(run):
+        elif contender.setup.request_settings.sampling.temperature > 0 and name != contender.baseline and _private(run):
             exactness[name] = IN_DISTRIBUTION
     return exactness
 

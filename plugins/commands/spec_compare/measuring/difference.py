@@ -32,7 +32,7 @@ def differences(laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str,
             prompt = next_prompt(
                 setup.prompt(record.prompt), texts[record.baseline, record.prompt][: record.turn], setup.target
             )
-            first[key] = difference(record, plain[text_of(record)], prompt, setup.target, setup.terms)
+            first[key] = difference(record, plain[text_of(record)], prompt, setup.target, setup.request_settings)
     return list(first.values())
 
 

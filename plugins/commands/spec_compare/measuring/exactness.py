@@ -82,9 +82,13 @@ def replay_record(record: Record, prompt: list[int], plain: list[int], baseline:
     """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
     lengths = {t: drafted for t, drafted in step_starts(record) if drafted}
     longest = max(lengths.values(), default=0)
-    terms = baseline.terms
+    request_settings = baseline.request_settings
     request = Request(
-        prompt, max_tokens=terms.max_tokens, sampling=terms.sampling, seed=record.seed, name=record.prompt
+        prompt,
+        max_tokens=request_settings.max_tokens,
+        sampling=request_settings.sampling,
+        seed=record.seed,
+        name=record.prompt,
     )
     methods = [("shapes", Shapes(prompt + plain, lengths))] if longest else []
     with Run(baseline.target, methods, draft_max=longest, nodes_max=max(longest, 1), reuse=False) as run:

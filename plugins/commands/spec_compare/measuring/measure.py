@@ -81,7 +81,7 @@ class Baseline:
 
     baseline: str
     target: Target
-    terms: RequestSettings
+    request_settings: RequestSettings
     prompts: list[Prompt]
 
     def prompt(self, id: str) -> Prompt:
@@ -222,7 +222,7 @@ def measure_laps(
     done: numbers of laps that an interrupted comparison finished. Within a repeat the laps of contenders with a memory
     run again, unmeasured, so that later texts and drafts are an undisturbed comparison's.
     """
-    groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.terms.batch))
+    groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.request_settings.batch))
     slots = schedule_laps([c.name for c in contenders], groups, repeats)
     for repeat in range(repeats):
         own_slots = [slot for slot in slots if slot.repeat == repeat]
@@ -236,7 +236,7 @@ def measure_laps(
 def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int]) -> Iterator[tuple[Slot, Lap]]:
     """The laps of one repeat by these contenders, except finished laps that no memory between requests needs."""
     by_name = {c.name: c for c in contenders}
-    groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
+    groups = {c.name: batches(c.setup.prompts, c.setup.request_settings.batch) for c in contenders}
     with ExitStack() as runs:
         watched = {c.name: observe_run(runs.enter_context(c.make()), c.setup) for c in contenders}
         runs.enter_context(frozen_heap())
@@ -251,7 +251,7 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     meter = Meter.of(run.target.info.device)
     before = machine.moment()
     meter.begin()
-    result = lap(contender.name, run, watch, group, contender.setup.terms, slot.repeat, contender.baseline)
+    result = lap(contender.name, run, watch, group, contender.setup.request_settings, slot.repeat, contender.baseline)
     used, after = meter.end(), machine.moment()
     busy = None if before.busy is None or after.busy is None else after.busy - before.busy
     return attrs.evolve(
@@ -266,7 +266,7 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
 
 
 def observe_run(run: Run, baseline: Baseline | None = None) -> tuple[Run, Watch]:
-    watch = Watch(trace=baseline is not None and baseline.terms.trace)
+    watch = Watch(trace=baseline is not None and baseline.request_settings.trace)
     run.observe(watch.look)
     return run, watch
 

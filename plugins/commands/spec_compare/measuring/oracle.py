@@ -63,14 +63,16 @@ def _entrant(plain: ContenderPlan, length: int, texts: Callable[[], Texts]) -> C
 
     def make() -> Run:
         methods = [(ORACLE, Oracle(texts(), length))]
-        return common.run_of(setup.target, settings, methods, False, max_sequences=setup.terms.batch, **_reuse(setup))
+        return common.run_of(
+            setup.target, settings, methods, False, max_sequences=setup.request_settings.batch, **_reuse(setup)
+        )
 
     name = setup.baseline.replace("plain", f"{ORACLE} {length}", 1)
     return ContenderPlan(Contender(name, make, setup, remembers=False), settings, [ORACLE], plain.origin)
 
 
 def _reuse(baseline: Baseline) -> dict[str, bool]:
-    return {"reuse": baseline.terms.reuse_turns}
+    return {"reuse": baseline.request_settings.reuse_turns}
 
 
 def _texts(plain: Contender) -> Callable[[], Texts]:
@@ -81,8 +83,8 @@ def _texts(plain: Contender) -> Callable[[], Texts]:
         if not recorder.texts:
             with plain.make() as run:
                 run.observe(recorder.look)
-                for group in batches(plain.setup.prompts, plain.setup.terms.batch):
-                    lap(plain.name, run, Watch(), group, plain.setup.terms, -1)
+                for group in batches(plain.setup.prompts, plain.setup.request_settings.batch):
+                    lap(plain.name, run, Watch(), group, plain.setup.request_settings, -1)
         return recorder.texts
 
     return texts
