@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
     """What only releases need is left out without ``--release``, or ``-m`` with that word.
 
     ``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests.
-    Cases that ``-k`` and ``-m`` deselect do not count.
+    Without both, a test marked ``repeats(n)`` runs n of its cases. Cases that ``-k`` and ``-m`` deselect do not count.
     """
     if not config.getoption("--release") and RELEASE not in config.getoption("markexpr"):
         keep(config, items, [item for item in items if RELEASE not in marks(item)])
@@ -55,11 +55,24 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--quick"):
         keep(config, items, [item for item in items if not QUICK_LEAVES & marks(item)])
     if count := config.getoption("--variants") or (VARIANTS if config.getoption("--quick") else None):
-        variants: dict[object, list[pytest.Item]] = {}
-        for item in items:
-            variants.setdefault(getattr(item, "function", item), []).append(item)
-        kept = {item for each in variants.values() for item in spread(each, count)}
-        keep(config, items, [item for item in items if item in kept])
+        keep(config, items, limit_variants(items, lambda item: count))
+    elif not config.getoption("--release"):
+        keep(config, items, limit_variants(items, marked_count))
+
+
+def limit_variants(items: list[pytest.Item], count: Callable[[pytest.Item], int | None]) -> list[pytest.Item]:
+    """The items, of every test function only so many as ``count`` says; None means all."""
+    variants: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        variants.setdefault(getattr(item, "function", item), []).append(item)
+    kept = {item for each in variants.values() for item in spread(each, count(each[0]))}
+    return [item for item in items if item in kept]
+
+
+def marked_count(item: pytest.Item) -> int | None:
+    """The number of its marker ``repeats``."""
+    mark = item.get_closest_marker("repeats")
+    return None if mark is None else mark.args[0]
 
 
 def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
@@ -101,7 +114,12 @@ def marks(item: pytest.Item) -> set[str]:
     return {mark.name for mark in item.iter_markers()}
 
 
-def spread(variants: list[pytest.Item], count: int) -> list[pytest.Item]:
+def spread(variants: list[pytest.Item], count: int | None) -> list[pytest.Item]:
+    """So many of them, among them the first and the last."""
+    if count is None or len(variants) <= count:
+        return variants
+    if count == 1:
+        return variants[:1]
     last = len(variants) - 1
     return [variants[i] for i in sorted({round(k * last / (count - 1)) for k in range(count)})]
 
