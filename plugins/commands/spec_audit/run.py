@@ -46,7 +46,7 @@ def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: b
     for check in checks:
         audit.on_check(check.TITLE)
         try:
-            sections.append(check.run(audit))
+            sections.append(check.run_check(audit))
         except Unreachable as error:
             sections.append(Section(check.TITLE, (stopped_verdict(audit, check.TITLE, error),)))
         if audit.stopped:

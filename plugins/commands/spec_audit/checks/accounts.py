@@ -20,7 +20,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(7 * budget.few, 7 * budget.few * budget.tokens)
 
 
-def check_accounts(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Compare usage with the text's tokens, then read what the server counts of drafts."""
     tests = (_usage, _stream_usage, _tokens, _acceptance)
     return Section(TITLE, tuple(test(audit) for test in tests))

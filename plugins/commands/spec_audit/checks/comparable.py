@@ -28,7 +28,7 @@ def cost(budget: Budget) -> Cost:
     return greedy + logprobs + Cost(3 * budget.few, 3 * budget.few * SEED_TOKENS) + Cost(6, 60)
 
 
-def check_comparability(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Measure the floor, and what the server offers; the facts of the audit are set from here."""
     return Section(TITLE, (_repeat(audit), _logprobs(audit), _seeds(audit), _several(audit)))
 

@@ -63,7 +63,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(pilots + each + extra, DRAW_TOKENS * (pilots + each + extra))
 
 
-def check_distributions(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Test the prompts with the best pilots at two temperatures, then cut distributions."""
     cells = choose_cells(audit)
     return Section(TITLE, tuple(_test(audit, cell.name, cell) for cell in cells))

@@ -16,7 +16,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(3 * budget.prompts, 3 * budget.prompts * budget.tokens)
 
 
-def check_greedy_texts(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Compare the text of every prompt, by category; the facts of the audit get the number of all differences."""
     audit.facts.greedy = audit.facts.floor
     families = dict.fromkeys(prompt.family for prompt in audit.prompts)

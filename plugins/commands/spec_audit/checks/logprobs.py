@@ -19,7 +19,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(4 * budget.few, 4 * budget.few * budget.tokens)
 
 
-def check_logprobs(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Compare them token by token on greedy texts."""
     return Section(TITLE, (_generated_tokens(audit), _echoed_prompt(audit)))
 

@@ -45,7 +45,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(texts * budget.few, texts * budget.few * budget.tokens) + limits + sampled
 
 
-def check_parameters(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Test each parameter that the server offers without drafts."""
     samplers = (_one_token(audit, name, fields) for name, fields in ONE_TOKEN.items())
     scores = (_scores(audit, name, fields) for name, fields in SCORES.items())

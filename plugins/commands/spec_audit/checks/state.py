@@ -24,7 +24,7 @@ def cost(budget: Budget) -> Cost:
     return Cost(27 * budget.few, 32 * budget.few * budget.tokens)
 
 
-def check_state(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """Compare sequences of requests, each with drafts and without."""
     tests = (_prefixes, _mixed_steps, _lengths, _after_cancelling)
     return Section(TITLE, (*(test(audit) for test in tests), _at_once(audit, audit.session.concurrency)))

@@ -46,7 +46,7 @@ def is_valid(text: str) -> bool:
     return keys and value["colour"] in COLOURS and type(value["sure"]) is bool
 
 
-def check_structured(audit: Audit) -> Section:
+def run_check(audit: Audit) -> Section:
     """JSON by a schema, greedy and sampled, and a forced call where chats are asked."""
     return Section(
         TITLE,
