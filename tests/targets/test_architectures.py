@@ -9,8 +9,11 @@ import pytest
 from spec_kernels.model.source import ShapeRecorder
 from spec_targets import architectures
 from spec_targets.architectures import GROUP, OURS, Family
+from spec_targets.architectures.by_name import find_divisions
+from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.decoder import decoder
-from spec_targets.runtime.weights import check_tensors, trunk_shapes
+from spec_targets.runtime.weights import check_tensors, has_trunk, trunk_shapes
+from spec_targets.tokenizer.patterns import division
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
@@ -66,6 +69,7 @@ def test_a_recorder_has_values_of_the_shape_that_is_wanted():
 
 OTHER = attrs.evolve(OURS[0], name="other", classes=("OtherForCausalLM",), model_types=("other",))
 AGAIN = attrs.evolve(OTHER, model_types=("another",))
+DIVIDING = attrs.evolve(OTHER, divisions={"own": division("qwen2")})
 
 
 @pytest.fixture
@@ -100,7 +104,51 @@ def test_a_broken_package_is_named_and_harms_no_model_but_its_own(install_archit
     assert architectures.find_family(architectures.BY_NAME, "other") is OTHER
     with pytest.raises(UsageError, match=r"architecture 'broken' of .* (cannot be imported|is of type str)"):
         architectures.find_family(architectures.BY_NAME, "nobody")
-    assert "other" in architectures.names(architectures.BY_NAME)
+    assert "other" in architectures.list_names(architectures.BY_NAME)
+
+
+def test_a_pretokenizer_of_another_package_is_found_by_its_name(install_architectures):
+    """In files of any architecture, such as draft heads; a package is not imported for a known name."""
+    install_architectures(other="DIVIDING")
+
+    assert find_divisions({"tokenizer.ggml.pre": "own"}) == {"own": division("qwen2")}
+    assert find_divisions({"tokenizer.ggml.pre": "unknown"}) == {}
+    install_architectures(broken="no_such_module:X")
+    assert [find_divisions({"tokenizer.ggml.pre": pre}) for pre in ("qwen2", ["own"], None)] == [{}] * 3
+
+
+class Stored:
+    """Shapes of a file in which some tensors are missing."""
+
+    interleaved = False
+
+    def __init__(self, weights, missing):
+        self.weights, self.missing = weights, missing
+
+    def shape(self, name):
+        return None if self.missing in name else self.weights.shape(name)
+
+
+@pytest.mark.parametrize(("missing", "answer"), [("attn_norm", True), ("blk.0.", False)])
+def test_a_trunk_without_a_norm_before_attention_is_a_trunk(missing, answer):
+    """Some architectures have norms after their layers alone."""
+    target = load("zoo:pico", weights=False)
+
+    assert has_trunk(target.config, Stored(target.weights, missing)) is answer
+
+
+@pytest.mark.parametrize(("period", "windows"), [(None, (8, 8, 8, 0, 8)), (2, (8, 0, 8, 0, 8))])
+def test_the_period_of_windows_is_that_of_the_config(period, windows):
+    raw = {"num_hidden_layers": 5, "sliding_window": 8, "sliding_window_pattern": period}
+    config = ConfigJson(raw, "other", "other", "config")
+
+    assert config.windows(4) == windows
+
+
+def test_a_period_that_is_no_number_is_refused():
+    raw = {"num_hidden_layers": 5, "sliding_window": 8, "sliding_window_pattern": "LLG"}
+    with pytest.raises(UsageError, match="sliding_window_pattern = 'LLG'"):
+        ConfigJson(raw, "other", "other", "config").windows(4)
 
 
 def test_an_architecture_that_is_registered_twice_is_refused(install_architectures):

@@ -15,6 +15,7 @@ from spec_targets.runtime import hf_target as hf
 from spec_targets.tokenizer import gguf_vocabulary as tokenizers_of_gguf
 from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf
+from spec_targets.tokenizer.patterns import PATTERNS, Division, division
 from spec_targets.tokenizer.sentencepiece import from_sentencepiece
 
 from spec_core import UsageError, load
@@ -160,6 +161,31 @@ def test_an_unknown_pre_tokenizer_names_the_known_ones():
         from_gguf(metadata)
 
     assert error.value.hint.startswith("known: qwen2")
+    assert "Family.divisions" in error.value.hint
+
+
+def test_a_division_that_a_package_adds_cuts_texts_by_its_patterns():
+    """Digits are pieces of their own, so that they are not merged; the name's other consequences are the division's."""
+    words = {"tokenizer.ggml.tokens": ["1", "2", "12", "é", "<s>"], "tokenizer.ggml.token_type": [1, 1, 1, 1, 3]}
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "own", **words}
+    metadata |= {"tokenizer.ggml.merges": ["1 2"], "tokenizer.ggml.bos_token_id": 4}
+    digits = from_gguf(metadata, divisions={"own": Division((r"\p{N}",), add_bos=True)})
+    whole = from_gguf(metadata, divisions={"own": Division((r"\p{N}+",))})
+
+    assert digits.encode("12") == [4, 0, 1]
+    assert whole.encode("12") == [2]
+
+
+@pytest.mark.parametrize("pre", sorted(PATTERNS))
+def test_a_package_can_give_a_known_division_another_name(pre):
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [*"!12abé", "12", "ab"]}
+    metadata |= {"tokenizer.ggml.merges": ["1 2", "a b"], "tokenizer.ggml.bos_token_id": 0}
+    known, named = (
+        from_gguf({**metadata, "tokenizer.ggml.pre": name}, divisions={"own": division(pre)}) for name in (pre, "own")
+    )
+
+    assert known.encode("12ab12") == named.encode("12ab12")
+    assert known.bos == named.bos
 
 
 def test_an_unknown_tokenizer_model_is_refused():
@@ -176,7 +202,8 @@ def test_chat_messages_become_the_templates_text(tokenizer):
 def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
     calls, real = [], tokenizers_of_gguf.from_gguf
-    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: calls.append(real(*given)) or calls[-1])
+    count_calls = lambda *given, **more: calls.append(real(*given, **more)) or calls[-1]
+    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", count_calls)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
     bare = load(path, weights=False)

@@ -100,6 +100,7 @@ class Builder:
         query_table: int | None = None,
         own_gates: tuple[Gating, int] | None = None,
         anchored: bool = False,
+        x: str = "h",
     ) -> Iterator[Op]:
         """x + out(attention(rope(norm(q)), rope(norm(k)), v) · f(gate)), without rope if no dimension rotates
 
@@ -109,11 +110,12 @@ class Builder:
         norm; without both the layer reads what an earlier one has stored. value_norm: values of each head are
         normalised. query_table: of the queries' rotation, where it differs from the keys'. own_gates: f, and rows of
         ``attn_gate``: one for each head, or for each number; without, f is sigmoid. anchored: see ``Attend``.
+        x: the input, where it is not ``h``.
         """
         shape = self.shape.heads
-        yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated)
+        yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated, x)
         if own_gates is not None:
-            yield self.linear("h", "gate", "attn_gate", (own_gates[1], self.shape.width))
+            yield self.linear(x, "gate", "attn_gate", (own_gates[1], self.shape.width))
         norms = self.has("attn_q_norm.weight", "attn_k_norm.weight") if norms is None else norms
         if norms:
             yield self.head_norm("q", "attn_q_norm.weight")
@@ -190,7 +192,7 @@ class Builder:
         return torch.cat([torch.arange(s.rotary_dim).view(-1, 2).T.flatten(), torch.arange(s.rotary_dim, s.dim)])
 
     def head_norm(self, x: str, name: str) -> Norm:
-        """The norm of each head of x."""
+        """The norm of each head of x, in place."""
         return Norm(x, x, self.vector(name, self.shape.heads.dim)[self._pairs()], self.shape.eps)
 
     # gated delta net

@@ -39,13 +39,14 @@ from spec_targets.formats.stored_names import Stored, plus_one, stored_as
 
 __all__ = [
     "BY_CLASS",
+    "BY_DIVISION",
     "BY_MODEL_TYPE",
     "BY_NAME",
     "Family",
     "Stored",
     "family_of",
     "find_family",
-    "names",
+    "list_names",
     "plus_one",
     "stored_as",
 ]
@@ -64,6 +65,7 @@ Key = Callable[[Family], Collection[str]]
 BY_NAME: Key = lambda family: (family.name,)
 BY_CLASS: Key = lambda family: family.classes
 BY_MODEL_TYPE: Key = lambda family: family.model_types
+BY_DIVISION: Key = lambda family: family.divisions
 
 
 def find_family(key: Key, name: str) -> Family | None:
@@ -102,8 +104,8 @@ def _twice(family: Family) -> UsageError:
     )
 
 
-def names(key: Key) -> list[str]:
-    """All names of one kind, of packages that can be imported."""
+def list_names(key: Key) -> list[str]:
+    """List all names of one kind, of packages that can be imported."""
     known = list(OURS)
     for point in points():
         with suppress(UsageError):

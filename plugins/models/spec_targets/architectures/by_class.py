@@ -11,7 +11,7 @@ from spec_kernels.model.sizes import ADDED_MAX
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest_names
-from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, family_of, find_family, names, positions
+from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, family_of, find_family, list_names, positions
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.formats.hf_weights import HfWeights
@@ -85,7 +85,7 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
         return _by_type(text_of(raw), name)
     family = find_family(BY_CLASS, first)
     if family is None:
-        hint = f"supported: {nearest_names(first, names(BY_CLASS))}"
+        hint = f"supported: {nearest_names(first, list_names(BY_CLASS))}"
         raise UsageError(f"{name}: architecture {first[:60]!r} is not supported", hint=hint)
     return family, first
 
@@ -95,10 +95,10 @@ def _by_type(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
     if kind is None:
         raise UsageError(
             f"{name}: config.json has neither architectures nor model_type",
-            hint=f"add the one it was trained as: {', '.join(names(BY_MODEL_TYPE))}",
+            hint=f"add the one it was trained as: {', '.join(list_names(BY_MODEL_TYPE))}",
         )
     family = find_family(BY_MODEL_TYPE, kind) if isinstance(kind, str) else None
     if family is None:
-        hint = f"supported: {nearest_names(str(kind), names(BY_MODEL_TYPE))}"
+        hint = f"supported: {nearest_names(str(kind), list_names(BY_MODEL_TYPE))}"
         raise UsageError(f"{name}: model_type {str(kind)[:60]!r} is not supported", hint=hint)
     return family, str(kind)

@@ -54,12 +54,14 @@ class ConfigJson:
     def windows(self, pattern: int) -> tuple[int, ...]:
         """``sliding_window`` of every block that has one, else 0.
 
-        They are listed in ``layer_types``; in older configs all but the last of every ``pattern`` blocks have it.
+        They are listed in ``layer_types``. In older configs all but the last of every ``sliding_window_pattern``
+        blocks have it, or of every ``pattern`` where that option is missing.
         """
         layers = self.layers()
         window = self.integer("sliding_window", 0)
         kinds = self.kinds(layers, {"full_attention", "sliding_attention"})
         if kinds is None:
+            pattern = self.integer("sliding_window_pattern", pattern)
             return tuple(window if (i + 1) % pattern else 0 for i in range(layers))
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
@@ -97,7 +99,8 @@ class ConfigJson:
         unknown = set(map(str, kinds)) - set(known)
         if unknown:
             raise UsageError(
-                f"{self.where}: layers of type {min(unknown)[:60]!r}", hint="such models are not supported"
+                f"{self.where}: layer_types has layers of type {min(unknown)[:60]!r}",
+                hint=f"supported with its other options: {', '.join(sorted(known))}",
             )
         return kinds
 

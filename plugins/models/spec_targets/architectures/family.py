@@ -12,6 +12,7 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
 from spec_targets.formats.stored_names import Name, Stored
+from spec_targets.tokenizer.patterns import Division
 
 
 @attrs.frozen(eq=False)
@@ -28,6 +29,8 @@ class Family:
     renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
     fused: tensors that some GGUF files have as a part of another one, without ``blk.N.``, and how they are taken out.
     interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.
+    divisions: how a text is divided before merging, by names of ``tokenizer.ggml.pre`` that GGUF files of other
+    architectures do not have.
     """
 
     name: str
@@ -41,3 +44,4 @@ class Family:
     fused: Mapping[str, Stored] = attrs.field(factory=dict)
     before: Callable[[Builder, Config], Iterable[Op]] = lambda builder, config: ()
     interleaved: bool = False
+    divisions: Mapping[str, Division] = attrs.field(factory=dict)

@@ -101,8 +101,7 @@ def gemma3_from_hf(json: ConfigJson) -> Config:
         raw["rope_parameters"] = rope["full_attention"]
         raw["rope_local_base_freq"] = local.get("rope_theta") if isinstance(local, Mapping) else None
     json = ConfigJson(raw, json.arch, json.kind, json.where)
-    pattern = json.integer("sliding_window_pattern", PATTERN3)
-    return from_hf(json, pattern, local_base=json.number("rope_local_base_freq", 10000.0))
+    return from_hf(json, PATTERN3, local_base=json.number("rope_local_base_freq", 10000.0))
 
 
 def _cap(json: ConfigJson, key: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
-from spec_targets.architectures.by_name import config_of, divisors_of, weights_of
+from spec_targets.architectures.by_name import config_of, divisors_of, find_divisions, weights_of
 from spec_targets.architectures.heads.families import head_family_of
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.gguf import GgufFile, open_gguf
@@ -76,7 +76,8 @@ def _tokenizer(file: GgufFile) -> Any:
     if "tokenizer.ggml.model" not in file.metadata:
         return None
     if file not in _tokenizers:
-        tokenizer = _tokenizers[file] = from_gguf(file.metadata, file.path.name)
+        divisions = find_divisions(file.metadata)
+        tokenizer = _tokenizers[file] = from_gguf(file.metadata, file.path.name, divisions=divisions)
         tokenizer.gguf_keys = {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}
     return _tokenizers[file]
 

@@ -83,6 +83,12 @@ def check_tensors(config: Config, weights: Weights) -> tuple[tuple[Op, ...], dic
     return ops, shapes
 
 
+def has_trunk(config: Config, weights: Weights) -> bool:
+    """Whether there are tensors of the first block."""
+    names = (name for name in trunk_shapes(config, weights) if name.startswith("blk.0."))
+    return any(weights.shape(name) is not None for name in names)
+
+
 class TensorMismatch(Exception):
     """The first fault in the tensors of a layer that a model can do without."""
 

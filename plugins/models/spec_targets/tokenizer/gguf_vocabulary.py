@@ -16,7 +16,7 @@ from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.known import GEMMA4_CONTROL, flags_of
 from spec_targets.tokenizer.merges import is_merge, listed_merges, scored_merges
-from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
+from spec_targets.tokenizer.patterns import PATTERNS, Division, division
 from spec_targets.tokenizer.prefix import Steps
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -33,9 +33,9 @@ class Metadata:
     """
 
     def __init__(
-        self, metadata: Mapping[str, Any], where: str, ends: frozenset[int], flags: Flags | None = None
+        self, metadata: Mapping[str, Any], where: str, ends: frozenset[int], flags: Flags | None, divisions: Divisions
     ) -> None:
-        self.raw, self.where, self.ends, self.flags = metadata, where, ends, flags
+        self.raw, self.where, self.ends, self.flags, self.divisions = metadata, where, ends, flags, divisions
         self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
         self.tokens = list(self.pieces)
         if set(map(type, self.tokens)) != {str}:
@@ -49,6 +49,18 @@ class Metadata:
         if (value is None and required) or (value is not None and not isinstance(value, kind)):
             raise UsageError(f"{self.where}: tokenizer.ggml.{key} is {type(value).__name__}", hint=DAMAGED)
         return value
+
+    def division(self) -> Division:
+        """How a text is divided. Raises UsageError for an unknown name."""
+        pre = self.of("pre", str) or "default"
+        if pre in PATTERNS:
+            return division(pre)
+        if pre not in self.divisions:
+            raise UsageError(
+                f"{self.where}: pre-tokenizer {pre!r} is unknown",
+                hint=f"known: {nearest_names(pre, PATTERNS)}; an architecture's package can add it (Family.divisions)",
+            )
+        return self.divisions[pre]
 
     def id(self, key: str) -> int | None:
         value = self.of(f"{key}_token_id", int)
@@ -67,6 +79,10 @@ class Metadata:
 
 Flags = Mapping[str, Mapping[str, Any]]
 """Matching of tokens, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
+Divisions = Mapping[str, Division]
+"""Divisions of texts by ``tokenizer.ggml.pre``, in addition to the known ones."""
+KNOWN_ONLY: Divisions = {}
+"""No additional divisions."""
 
 
 def from_gguf(
@@ -74,11 +90,13 @@ def from_gguf(
     where: str = "the file",
     ends: frozenset[int] = frozenset(),
     flags: Flags | None = None,
+    divisions: Divisions = KNOWN_ONLY,
 ) -> Tokenizer:
     """The tokenizer of a model. ends: ids that end a text in addition to the metadata's. flags: matching of the
-    declared tokens; None if none are declared, as in GGUF. The merges are built when a text is encoded first.
+    declared tokens; None if none are declared, as in GGUF. divisions: see ``Divisions``. The merges are built when a
+    text is encoded first.
     Raises UsageError for an unknown kind or pre-tokenizer."""
-    meta = Metadata(metadata, where, ends, flags)
+    meta = Metadata(metadata, where, ends, flags, divisions)
     makers = {"gpt2": _bpe, "llama": _spm, "gemma4": _character_bpe}
     model = meta.of("model", str, required=True)
     if model not in makers:
@@ -91,28 +109,24 @@ def from_gguf(
 
 
 def _bpe(meta: Metadata) -> Tokenizer:
-    pre = meta.of("pre", str) or "default"
-    if pre not in PATTERNS:
-        raise UsageError(
-            f"{meta.where}: pre-tokenizer {pre!r} is unknown", hint=f"known: {nearest_names(pre, PATTERNS)}"
-        )
+    rule = meta.division()
     texts = meta.of("merges", LISTS) or []
 
     def make_backend() -> Backend:
         vocab = _first_ids(meta.tokens)
         merges = listed_merges(meta.tokens, vocab, texts)
-        backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
-        splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
+        backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=rule.whole))
+        splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
         backend.decoder = decoders.ByteLevel()
-        if pre in COMPOSE:
+        if rule.compose:
             backend.normalizer = normalizers.NFC()
         return backend
 
     add_bos = meta.of("add_bos_token", bool)
-    return _finish(meta, make_backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
+    return _finish(meta, make_backend, add_bos=rule.add_bos if add_bos is None else add_bos, no_bos=rule.no_bos)
 
 
 def _character_bpe(meta: Metadata) -> Tokenizer:
@@ -228,7 +242,7 @@ def _finish(
         add_bos=add_bos,
         spm=spm,
         strip_space=steps is not None,
-        steps=steps,
+        part=steps,
         names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )

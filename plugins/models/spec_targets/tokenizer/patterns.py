@@ -1,9 +1,8 @@
-"""Splitting of text before merging in byte-level vocabularies: the regular expressions of ``tokenizer.ggml.pre``.
-
-A list means: split by the first pattern, then every piece by the next; text without a match stays one piece.
-"""
+"""Division of text before merging in byte-level vocabularies, by ``tokenizer.ggml.pre``."""
 
 from __future__ import annotations
+
+import attrs
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -24,11 +23,28 @@ DEEPSEEK3_WORDS = (
 FALCON_MARKS = r"[\p{P}\$\+<=>\^~\|`]+"
 THREE_DIGITS = r"[0-9][0-9][0-9]"
 
-PATTERNS: dict[str, list[str]] = {}
+PATTERNS: dict[str, tuple[str, ...]] = {}
+"""By name, see ``Division``."""
+
+
+@attrs.frozen
+class Division:
+    """How a text is divided before merging, and what else a name of ``tokenizer.ggml.pre`` implies.
+
+    patterns: regular expressions; the first divides the text, the next every piece; text without a match stays one
+    piece. whole: a piece that is itself a token is used without merging. compose: characters are composed (NFC) before.
+    add_bos: bos is added where the file does not say. no_bos: bos is never added.
+    """
+
+    patterns: tuple[str, ...]
+    whole: bool = False
+    compose: bool = False
+    add_bos: bool = False
+    no_bos: bool = False
 
 
 def _same(names: str, *patterns: str) -> None:
-    PATTERNS.update(dict.fromkeys(names.split(), list(patterns)))
+    PATTERNS.update(dict.fromkeys(names.split(), patterns))
 
 
 _same("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 smaug-bpe dbrx", LLAMA3)
@@ -50,3 +66,8 @@ ADD_BOS = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.
 COMPOSE = frozenset("qwen2 qwen35 command-r mpt olmo".split())
 """Characters are composed (NFC) before a text is divided."""
 NO_BOS = frozenset("chatglm-bpe glm4 glm5".split())
+
+
+def division(pre: str) -> Division:
+    """The division of this name in llama.cpp. Raises KeyError."""
+    return Division(PATTERNS[pre], pre in IGNORE_MERGES, pre in COMPOSE, pre in ADD_BOS, pre in NO_BOS)

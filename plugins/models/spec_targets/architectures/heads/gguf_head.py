@@ -11,6 +11,7 @@ from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.by_name import find_divisions
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads import tensors
 from spec_targets.architectures.heads.block_facts import (
@@ -73,7 +74,8 @@ def from_gguf(file: GgufFile) -> HeadCheckpoint:
     head = _head(file, keys, config, source)
     check_tensors(head, source)
     has = "tokenizer.ggml.model" in file.metadata
-    return HeadCheckpoint(head, source, tokenizer_of(file.metadata, where) if has else None, file.path)
+    words = tokenizer_of(file.metadata, where, divisions=find_divisions(file.metadata)) if has else None
+    return HeadCheckpoint(head, source, words, file.path)
 
 
 def _config(file: GgufFile, keys: Keys) -> Config:
