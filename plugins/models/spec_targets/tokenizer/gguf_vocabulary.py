@@ -242,7 +242,7 @@ def _finish(
         add_bos=add_bos,
         spm=spm,
         strip_space=steps is not None,
-        part=steps,
+        steps=steps,
         names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )
