@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -12,7 +13,7 @@ from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.architectures.by_name import find_divisions
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.decoder import decoder
-from spec_targets.runtime.weights import check_tensors, has_trunk, trunk_shapes
+from spec_targets.runtime.weights import check_tensors, has_block, has_trunk, trunk_shapes
 from spec_targets.tokenizer.patterns import division
 
 from spec_core import UsageError, load
@@ -70,6 +71,7 @@ def test_a_recorder_has_values_of_the_shape_that_is_wanted():
 OTHER = attrs.evolve(OURS[0], name="other", classes=("OtherForCausalLM",), model_types=("other",))
 AGAIN = attrs.evolve(OTHER, model_types=("another",))
 DIVIDING = attrs.evolve(OTHER, divisions={"own": division("qwen2")})
+DIVIDING_TOO = attrs.evolve(DIVIDING, name="dividing")
 
 
 @pytest.fixture
@@ -157,6 +159,21 @@ def test_an_architecture_that_is_registered_twice_is_refused(install_architectur
         architectures.find_family(architectures.BY_NAME, "other")
 
     install_architectures(llama="OTHER")
-    with pytest.raises(UsageError, match="'llama' is registered twice"):
+    with pytest.raises(UsageError, match="'llama' is registered twice\n"):
         architectures.find_family(architectures.BY_CLASS, "LlamaForCausalLM")
     assert isinstance(architectures.find_family(architectures.BY_NAME, "qwen3"), Family)
+
+
+def test_a_division_of_two_architectures_is_refused_by_their_names(install_architectures):
+    install_architectures(first="DIVIDING", second="DIVIDING_TOO")
+
+    with pytest.raises(UsageError, match="'own' is registered twice, by the architectures 'dividing' and 'other'"):
+        find_divisions({"tokenizer.ggml.pre": "own"})
+
+
+@pytest.mark.parametrize(("missing", "answer"), [("attn_norm", True), ("blk.", False)])
+def test_a_block_without_a_norm_before_attention_is_a_block(missing, answer):
+    stored = Stored(SimpleNamespace(shape=lambda name: (1, 1)), missing)
+    stored.names = tuple
+
+    assert has_block(3, stored) is answer

@@ -78,7 +78,7 @@ def find_family(key: Key, name: str) -> Family | None:
     if own is None:
         return _others(key, name)
     if any(point.name == own.name for point in points()):
-        raise _twice(own)
+        raise _twice(own.name, [own])
     return own
 
 
@@ -92,16 +92,16 @@ def _others(key: Key, name: str) -> Family | None:
         else:
             families += [family] if name in key(family) else []
     if len(families) > 1:
-        raise _twice(families[0])
+        raise _twice(name, families)
     if problems and not families:
         raise problems[0]
     return families[0] if families else None
 
 
-def _twice(family: Family) -> UsageError:
-    return UsageError(
-        f"architecture {family.name!r} is registered twice", hint="remove one of the packages that have it"
-    )
+def _twice(name: str, families: list[Family]) -> UsageError:
+    owners = sorted({repr(family.name) for family in families} - {repr(name)})
+    by = f", by the architectures {' and '.join(owners)}" if owners else ""
+    return UsageError(f"{name!r} is registered twice{by}", hint="remove one of the packages that have it")
 
 
 def list_names(key: Key) -> list[str]:

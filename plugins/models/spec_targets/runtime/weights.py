@@ -96,9 +96,8 @@ class TensorMismatch(Exception):
 def has_block(number: int, weights: Weights) -> bool:
     """Whether there are tensors of a block."""
     prefix = f"blk.{number}."
-    return weights.shape(f"{prefix}attn_norm.weight") is not None or any(
-        name.startswith(prefix) for name in weights.names()
-    )
+    stored = any(weights.shape(f"{prefix}{name}.weight") is not None for name in ("attn_norm", "nextn.eh_proj"))
+    return stored or any(name.startswith(prefix) for name in weights.names())
 
 
 def nextn(config: Config, weights: Weights, depth: int = 0) -> dict[str, Shape]:
