@@ -117,9 +117,13 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
 
         def generate(prompt: list[int]) -> list[int]:
             ids = torch.tensor([prompt])
-            given = {"attention_mask": torch.ones_like(ids), "generation_config": config, "assistant_model": assistant}
+            options = {
+                "attention_mask": torch.ones_like(ids),
+                "generation_config": config,
+                "assistant_model": assistant,
+            }
             with torch.inference_mode():
-                return target.model.generate(ids, **given)[0, len(prompt) :].tolist()
+                return target.model.generate(ids, **options)[0, len(prompt) :].tolist()
 
         return with_cpu_seconds(generate)
 

@@ -176,7 +176,7 @@ def test_chat_messages_become_the_templates_text(tokenizer):
 def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
     calls, real = [], tokenizers_of_gguf.from_gguf
-    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: calls.append(real(*given)) or calls[-1])
+    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *args: calls.append(real(*args)) or calls[-1])
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
     bare = load(path, weights=False)

@@ -132,14 +132,14 @@ class Talk:
 
     def _keywords(self) -> dict[str, Any]:
         """Variables of the template. Raises ApiError for one that is not free."""
-        given = {**self.defaults, **(self.how.chat_template_kwargs or {})}
-        if wrong := [name for name in given if name in RESERVED or not name.isidentifier()]:
+        template_kwargs = {**self.defaults, **(self.how.chat_template_kwargs or {})}
+        if wrong := [name for name in template_kwargs if name in RESERVED or not name.isidentifier()]:
             raise ApiError(400, f"chat_template_kwargs cannot have {wrong[0]!r:.60}", "chat_template_kwargs")
         effort = self.how.reasoning_effort
         keywords: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
         keywords |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
         keywords |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
-        return {**keywords, **given}
+        return {**keywords, **template_kwargs}
 
 
 def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str:

@@ -111,10 +111,10 @@ def _read_prompts(body: LlamaCompletion, config: ServerConfig) -> tuple[list[tup
     """Each prompt with what it is encoded as, and whether the answer is a list. Raises ApiError."""
     if isinstance(body.prompt, list):  # whether it is one prompt or several of them
         check_ids(body.prompt, config)
-    given, several = prompts_of(body.prompt)
-    if len(given) > config.limits.n_max:
-        raise ApiError(400, f"{len(given)} prompts, at most {config.limits.n_max} are allowed", "prompt")
-    return [(prompt, ids_of(prompt, config)) for prompt in given], several
+    prompts, several = prompts_of(body.prompt)
+    if len(prompts) > config.limits.n_max:
+        raise ApiError(400, f"{len(prompts)} prompts, at most {config.limits.n_max} are allowed", "prompt")
+    return [(prompt, ids_of(prompt, config)) for prompt in prompts], several
 
 
 async def answer_completion(
@@ -141,13 +141,13 @@ def limit(body: LlamaCompletion) -> int | None:
     """``n_predict`` or ``max_tokens``; -1 is no limit. Raises ApiError where both are given."""
     if body.n_predict is not None and body.max_tokens is not None:
         raise ApiError(400, "n_predict and max_tokens are both given; write one", "max_tokens")
-    given = body.max_tokens if body.n_predict is None else body.n_predict
-    return None if given is None or given < 0 else given
+    count = body.max_tokens if body.n_predict is None else body.n_predict
+    return None if count is None or count < 0 else count
 
 
-def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
+def bias(biases: Any, tokenizer: Tokenizer) -> dict[int, float]:
     """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else given or []
+    pairs = list(biases.items()) if isinstance(biases, Mapping) else biases or []
     texts = sum(bool(pair) and isinstance(pair[0], str) and TOKEN_ID.fullmatch(pair[0]) is None for pair in pairs)
     if texts > BIASED_TEXTS_MAX:
         raise ApiError(400, f"logit_bias has {texts} texts, at most {BIASED_TEXTS_MAX} are tokenized", "logit_bias")
@@ -171,33 +171,33 @@ OnePrompt = str | list[int | str]
 """One prompt: a text, or a list in which ids and texts are mixed."""
 
 
-def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
+def prompts_of(value: Any) -> tuple[list[OnePrompt], bool]:
     """The prompts of a body, and whether its answer is a list."""
-    if isinstance(given, list) and (not given or any(isinstance(item, int) for item in given)):
-        if any(isinstance(item, (list, PromptText)) for item in given):
+    if isinstance(value, list) and (not value or any(isinstance(item, int) for item in value)):
+        if any(isinstance(item, (list, PromptText)) for item in value):
             raise ApiError(400, "the prompt mixes token ids and prompts; write a list of prompts", "prompt")
-        return [given], False
-    if isinstance(given, list):
-        return [_single(item) for item in given], True
-    return [_single(given)], False
+        return [value], False
+    if isinstance(value, list):
+        return [_single(item) for item in value], True
+    return [_single(value)], False
 
 
-def _single(given: Any) -> OnePrompt:
-    return given.prompt_string if isinstance(given, PromptText) else given
+def _single(prompt: Any) -> OnePrompt:
+    return prompt.prompt_string if isinstance(prompt, PromptText) else prompt
 
 
-def ids_of(given: OnePrompt, config: ServerConfig) -> str | list[int]:
+def ids_of(prompt: OnePrompt, config: ServerConfig) -> str | list[int]:
     """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
 
     Raises ApiError for a list of more parts than the context has places.
     """
-    if isinstance(given, str) or all(isinstance(item, int) for item in given):
-        return given  # type: ignore[return-value]
-    check_ids(given, config)
-    check_text("".join(item for item in given if isinstance(item, str)), config)
+    if isinstance(prompt, str) or all(isinstance(item, int) for item in prompt):
+        return prompt  # type: ignore[return-value]
+    check_ids(prompt, config)
+    check_text("".join(item for item in prompt if isinstance(item, str)), config)
     assert config.target.tokenizer is not None
     ids: list[int] = []
-    for item in given:
+    for item in prompt:
         ids += [item] if isinstance(item, int) else _next_ids(item, ids, config.target.tokenizer)
     return ids
 

@@ -139,13 +139,13 @@ async def _complete(
     return await service.respond(answer, jobs, body.stream)
 
 
-def _prompts(given: Any) -> list[Any]:
+def _prompts(prompt: Any) -> list[Any]:
     """One text or list of ids, or several."""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]
-    if not given:
+    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
+        return [prompt]
+    if not prompt:
         raise ApiError(400, "the prompt is an empty list", "prompt")
-    return list(given)
+    return list(prompt)
 
 
 class InputTokens(BaseModel):

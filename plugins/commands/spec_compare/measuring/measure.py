@@ -60,10 +60,10 @@ class RequestSettings:
     trace: bool = False
     prompt_tokens: int | None = None
 
-    def request(self, prompt: Prompt, given: Any = None, turn: int = 0) -> Request:
-        """given: the prompt with the turns before, if it is not the first turn."""
+    def request(self, prompt: Prompt, content: Any = None, turn: int = 0) -> Request:
+        """content: the prompt with the turns before, if it is not the first turn."""
         return Request(
-            prompt.given if given is None else given,
+            prompt.given if content is None else content,
             max_tokens=self.max_tokens,
             sampling=self.sampling,
             seed=prompt.seed(self.seed),

@@ -86,9 +86,9 @@ def given_text(prompt: Prompt) -> str:
 
 def beginning(prompt: Prompt) -> str:
     """The first words of a prompt on one line; of a chat, of the user's first message."""
-    given = prompt.given
-    if isinstance(given, list) and isinstance(given[0], dict):
-        messages = [message for message in given if message.get("role") == "user"] or given
+    content = prompt.given
+    if isinstance(content, list) and isinstance(content[0], dict):
+        messages = [message for message in content if message.get("role") == "user"] or content
         text = content_text(messages[0].get("content"))
     else:
         text = given_text(prompt)

@@ -157,10 +157,10 @@ class Context:
 
         owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        given: Tensor | None = None
+        vectors: Tensor | None = None
         if isinstance(rows, Tensor):
-            given = rows.float().contiguous()  # its memory is read until the call is over
-            batch = embedding_batch(given, positions, outputs)
+            vectors = rows.float().contiguous()  # its memory is read until the call is over
+            batch = embedding_batch(vectors, positions, outputs)
         else:
             batch = self.arrays.text(rows, positions, outputs)
         if owners is not None:
@@ -172,7 +172,7 @@ class Context:
                 hint="load the model with a larger --context, or report it",
             )
         if self.taps is not None:
-            self.taps.collect(given)
+            self.taps.collect(vectors)
         return self._logits(sum(outputs))
 
     def _logits(self, count: int) -> Tensor:
@@ -278,13 +278,13 @@ class Taps:
         self.keys = {name: key for key, several in names.items() for name in several}
         self.found = {key: [] for key in names}
 
-    def collect(self, given: Tensor | None) -> None:
-        """Collect the hidden states of a call. given: the embeddings of its rows, which no operation computes.
+    def collect(self, vectors: Tensor | None) -> None:
+        """Collect the hidden states of a call. vectors: the embeddings of its rows, which no operation computes.
 
         Raises TargetError if llama.cpp computed nothing of the requested names.
         """
-        if given is not None and 0 in self.found:
-            self.now.setdefault(0, given)
+        if vectors is not None and 0 in self.found:
+            self.now.setdefault(0, vectors)
         for key, pieces in self.found.items():
             if key not in self.now:
                 raise TargetError(
