@@ -31,7 +31,7 @@ RESERVED = (
 
 
 @attrs.frozen
-class Talk:
+class ChatPrompt:
     """A conversation and the tools that the model may call in it.
 
     how: fields about its prompt. defaults: variables of the template where the request says nothing.

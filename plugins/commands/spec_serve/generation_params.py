@@ -16,7 +16,7 @@ from spec_core.errors import nearest_names, quote_value
 from spec_core.toolkit import PictureBudget
 from spec_serve import structured
 from spec_serve.calls.families import TAGGED
-from spec_serve.conversation import Talk, describe_tools
+from spec_serve.conversation import ChatPrompt, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
 from spec_serve.left_out import without_left_out
@@ -167,7 +167,7 @@ def generation_params(
     return GenerationParams(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
-def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, int]:
+def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, ChatPrompt, int]:
     """Parameters of a conversation, and the number of texts. Raises ApiError or UsageError."""
     lengths = {length(body), body.max_completion_tokens} - {None}
     if len(lengths) > 1:
@@ -182,7 +182,7 @@ def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, 
     request = request.limit_logprobs(n, bool(lengths), "top_logprobs", config)
     prediction = predicted_text(body.prediction, config)
     request = request.calling(calls_of(body, tools, request, config.target.tokenizer))
-    return request.predicting(prediction), Talk(body.messages, tools, body, config.template_defaults), n
+    return request.predicting(prediction), ChatPrompt(body.messages, tools, body, config.template_defaults), n
 
 
 def _min_tokens(min_tokens: int | None, max_tokens: int) -> int:
@@ -349,19 +349,19 @@ def predicted_text(predicted: Predicted | None, config: ServerConfig) -> str:
 
 def size_of(prompt: Any) -> int:
     """Characters of a text or conversation, or number of ids."""
-    return prompt.size if isinstance(prompt, Talk) else len(prompt)
+    return prompt.size if isinstance(prompt, ChatPrompt) else len(prompt)
 
 
 def has_pictures(prompt: Any) -> bool:
-    return isinstance(prompt, Talk) and prompt.has_pictures
+    return isinstance(prompt, ChatPrompt) and prompt.has_pictures
 
 
-def encode_pictured(talk: Talk, config: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
+def encode_pictured(chat_prompt: ChatPrompt, config: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
     """Token ids of a conversation, and rows of its pictures. Very slow: not for the event loop. Raises ApiError."""
     limits = config.limits
-    check_text("".join(talk.texts), config)
+    check_text("".join(chat_prompt.texts), config)
     budget = PictureBudget(limits.picture_pixels, prompt_max(config), limits.picture_seconds)
-    encoded = talk.encode_pictures(config.target, budget)
+    encoded = chat_prompt.encode_pictures(config.target, budget)
     check_ids(encoded.tokens, config)
     memory.hold(encoded, budget)
     return encoded
@@ -372,7 +372,7 @@ def encode_prompt(prompt: Any, config: ServerConfig) -> EncodedPrompt:
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
-    if isinstance(prompt, Talk):
+    if isinstance(prompt, ChatPrompt):
         check_text("".join(prompt.texts), config)
         prompt = prompt.encode(config.target.tokenizer)
     if isinstance(prompt, str):

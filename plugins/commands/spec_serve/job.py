@@ -116,7 +116,7 @@ class Job:
         self.queue.put(self, message)
 
 
-async def messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
+async def job_messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
     """Messages of ``count`` jobs until all of them have ended."""
     while count:
         job, message = await queue.queue.get()

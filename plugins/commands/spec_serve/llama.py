@@ -16,7 +16,7 @@ from spec_serve import report, token_logprobs
 from spec_serve.answer_size import answer_size
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.generation_params import TOKEN_ID, GenerationParams, generation_params, max_tokens
-from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, job_messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
@@ -130,7 +130,7 @@ async def answer_completion(
     try:
         for written, prompt in prompts:
             (job,), queue = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
-            answers.append(LlamaAnswer(config, job, queue, written, Told.of(body), len(answers)))
+            answers.append(LlamaAnswer(config, job, queue, written, AnswerFields.of(body), len(answers)))
     except BaseException:
         service.engine.cancel([one.job for one in answers])
         raise
@@ -209,7 +209,7 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 @attrs.frozen
-class Told:
+class AnswerFields:
     """Fields of an answer besides its text.
 
     silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
@@ -222,7 +222,7 @@ class Told:
     fields: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, body: LlamaCompletion) -> Told:
+    def of(cls, body: LlamaCompletion) -> AnswerFields:
         return cls(
             bool(body.return_tokens), limit(body) == 0, bool(body.timings_per_token), tuple(body.response_fields or ())
         )
@@ -252,7 +252,7 @@ class LlamaAnswer:
     job: Job
     queue: EventQueue
     prompt: OnePrompt
-    told: Told
+    answer_fields: AnswerFields
     index: int = 0
     ids: list[int] = attrs.field(factory=list)
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
@@ -268,17 +268,17 @@ class LlamaAnswer:
         assert finished is not None
         for step in self.job.steps:
             self._note(step.events)
-        return self.told.choose(self._final(finished, finished.result.text, self.ids))
+        return self.answer_fields.choose(self._final(finished, finished.result.text, self.ids))
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events, the last with all numbers and no text."""
-        async for _, message in messages(self.queue, 1):
+        async for _, message in job_messages(self.queue, 1):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
             elif isinstance(message, Prompted):
                 yield event(self._prompt_event(message))
             elif isinstance(message, Progress):
-                if not self.told.silent:
+                if not self.answer_fields.silent:
                     yield event(self._chunk(message))
             elif isinstance(message, Done):
                 yield await write_in_thread(
@@ -287,11 +287,11 @@ class LlamaAnswer:
 
     def _last_event(self, finished: Finished) -> str:
         """All numbers, the prompt, and all log-probabilities again."""
-        return event(self.told.choose(self._final(finished, "", [])))
+        return event(self.answer_fields.choose(self._final(finished, "", [])))
 
     def _prompt_event(self, prompted: Prompted) -> dict[str, Any]:
         head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
-        return {**head, **report.progress_of(prompted, self.told.timed)}
+        return {**head, **report.progress_of(prompted, self.answer_fields.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.config.target.tokenizer is not None
@@ -314,7 +314,7 @@ class LlamaAnswer:
         }
         if note:
             chunk["completion_probabilities"] = note
-        if self.told.timed:
+        if self.answer_fields.timed:
             chunk["timings"] = report.timings_so_far(self.job, progress.events[-1].t + 1)
         if self.job.trace:
             chunk["speculative"] = token_logprobs.trace(progress.events, progress.drafted, self.config.target.tokenizer)
@@ -322,11 +322,11 @@ class LlamaAnswer:
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
         result, (kind, word) = finished.result, self._stop_reason(finished)
-        silent = self.told.silent
+        silent = self.answer_fields.silent
         body = {
             "index": self.index,
             "content": "" if silent else text,
-            "tokens": ids if self.told.tokens and not silent else [],
+            "tokens": ids if self.answer_fields.tokens and not silent else [],
             "id_slot": self.job.slot,
             "stop": True,
             "model": self.config.model,

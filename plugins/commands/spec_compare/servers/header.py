@@ -20,7 +20,7 @@ from spec_compare.records.header import (
     TargetFacts,
 )
 from spec_compare.servers.asking import Server
-from spec_compare.servers.measuring import Terms
+from spec_compare.servers.measuring import ServerRequestSettings
 
 SAMPLED = "sampled: texts are not compared"
 UNEQUAL = "another server"
@@ -32,7 +32,7 @@ def server_header(
     settings: Settings,
     source: PromptSource,
     facts: PromptFacts,
-    request_settings: Terms,
+    request_settings: ServerRequestSettings,
     unequal: bool,
 ) -> Header:
     """Everything that is known. unequal: texts may differ."""

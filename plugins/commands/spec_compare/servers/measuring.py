@@ -27,7 +27,7 @@ LATE, WAIT = 4, 0.1
 
 
 @attrs.frozen
-class Terms:
+class ServerRequestSettings:
     """Request settings of all servers. batch: prompts that are open at the same time."""
 
     max_tokens: int
@@ -50,7 +50,7 @@ class Terms:
 def measure_servers(
     servers: Sequence[Server],
     prompts: list[Prompt],
-    request_settings: Terms,
+    request_settings: ServerRequestSettings,
     done: Collection[int] = (),
     on_lap: Callable[[Lap], None] = lambda lap: None,
 ) -> Iterator[Lap]:
@@ -67,7 +67,9 @@ def measure_servers(
         on_lap(lap)
 
 
-def run_lap(server: Server, group: list[Prompt], request_settings: Terms, slot: Slot, baseline: str) -> Lap:
+def run_lap(
+    server: Server, group: list[Prompt], request_settings: ServerRequestSettings, slot: Slot, baseline: str
+) -> Lap:
     """Ask all prompts of a group at the same time; conversations turn by turn."""
     records: list[Record] = []
     seconds = 0.0
@@ -102,7 +104,7 @@ def run_lap(server: Server, group: list[Prompt], request_settings: Terms, slot: 
 
 
 def _ask_all(
-    server: Server, talking: list[Prompt], answers: dict[str, list[str]], request_settings: Terms
+    server: Server, talking: list[Prompt], answers: dict[str, list[str]], request_settings: ServerRequestSettings
 ) -> list[TimedAnswer]:
     def ask(prompt: Prompt) -> TimedAnswer:
         return server.ask(
@@ -134,7 +136,7 @@ def _record(
     served: ServedText,
     key: tuple[str, str, int, int],
     share: float,
-    request_settings: Terms,
+    request_settings: ServerRequestSettings,
 ) -> Record:
     """key: server, baseline, repeat and turn. share: of the text in the seconds of its batch."""
     name, baseline, repeat, turn = key

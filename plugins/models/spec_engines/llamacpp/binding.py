@@ -69,11 +69,11 @@ class Model:
         """Load a model. Raises UsageError for a file that llama.cpp cannot load."""
         api.llama_log_set(_silent, None)
         api.llama_backend_init()
-        wish = api.llama_model_default_params()
+        params = api.llama_model_default_params()
         if not allocate:
-            wish.no_alloc, wish.load_mode = True, api.LLAMA_LOAD_MODE_NONE
-        wish.n_gpu_layers = -1 if offload else 0
-        self.handle = api.llama_model_load_from_file(path.encode(), wish)
+            params.no_alloc, params.load_mode = True, api.LLAMA_LOAD_MODE_NONE
+        params.n_gpu_layers = -1 if offload else 0
+        self.handle = api.llama_model_load_from_file(path.encode(), params)
         if not self.handle:
             raise UsageError(f"{path}: llama.cpp cannot load it", hint="check that llama.cpp supports its architecture")
 
@@ -121,16 +121,16 @@ class Context:
         Raises TargetError if there is not enough memory.
         """
         self.model, self.size, self.taps = model, size, Taps() if tapped else None
-        wish = api.llama_context_default_params()
-        wish.n_ctx, wish.n_batch, wish.n_ubatch, wish.n_seq_max = size.positions, ROWS, ROWS, 1
+        params = api.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = size.positions, ROWS, ROWS, 1
         if size.trees:
-            wish.n_ctx, wish.n_seq_max, wish.kv_unified = size.positions + NODES, LEAVES, True
-        wish.n_rs_seq, wish.flash_attn_type, wish.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
-        wish.n_threads = wish.n_threads_batch = size.threads
-        wish.type_k = wish.type_v = size.cache
+            params.n_ctx, params.n_seq_max, params.kv_unified = size.positions + NODES, LEAVES, True
+        params.n_rs_seq, params.flash_attn_type, params.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
+        params.n_threads = params.n_threads_batch = size.threads
+        params.type_k = params.type_v = size.cache
         if self.taps is not None:
-            wish.cb_eval = self.taps.callback
-        self.handle = api.llama_init_from_model(model.handle, wish)
+            params.cb_eval = self.taps.callback
+        self.handle = api.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise TargetError(
                 f"llama.cpp has no memory for {size.positions} positions",
