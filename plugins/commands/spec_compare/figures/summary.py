@@ -202,8 +202,8 @@ def row(
     own_laps = laps_of(laps, name, family)
     records = [r for lap in own_laps for r in lap.records]
     cells = cells_of(records)
-    tally = _pool(records)
-    counted = tally.report()
+    draft_statistics = _pool(records)
+    counted = draft_statistics.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
     shown = {name, baseline} <= passed
@@ -225,25 +225,25 @@ def row(
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
         split=_shares(_sums(lap.split for lap in own_laps)),
-        forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
+        forwards={n: v / (draft_statistics.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
         **{key: counted[key] for key in COUNTED},
         spec_bench=spec_bench_dataset.figures(records, plain, shown),
         **latency.figures(own_laps, speeds["rate"] is not None),
-        **_bounds(own_laps, laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
+        **_bounds(own_laps, laps_of(laps, baseline, family), draft_statistics, costs, speeds["speedup"]),
     )
 
 
 def _bounds(
     own_laps: list[Lap],
     plain: list[Lap],
-    statistics: DraftStatistics,
+    draft_statistics: DraftStatistics,
     costs: tuple[Curves, int] | None,
     speedup: float | None,
 ) -> dict[str, Any]:
     """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
     if costs is None:
         return {}
-    limits = bounds(own_laps, plain, statistics, *costs)
+    limits = bounds(own_laps, plain, draft_statistics, *costs)
     return {
         "hardware_bound": limits.hardware,
         "hardware_drafts": limits.drafts,
@@ -334,10 +334,10 @@ def _cell(repeats: list[list[Record]]) -> Cell:
 
 
 def _pool(records: list[Record]) -> DraftStatistics:
-    tally = DraftStatistics()
+    draft_statistics = DraftStatistics()
     for record in records:
-        tally.merge(record.tally)
-    return tally
+        draft_statistics.merge(record.draft_statistics)
+    return draft_statistics
 
 
 def _sums(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -118,7 +118,7 @@ def _in_turns(
 
 def text(record: Record) -> ReportedText:
     spans = list(merge_spans(_tokens(record))) if record.pieces is not None and record.trace is not None else []
-    drafted = record.tally.accepted
+    drafted = record.draft_statistics.accepted
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
     return ReportedText(
         record.contender,

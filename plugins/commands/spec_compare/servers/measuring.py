@@ -155,7 +155,7 @@ def _record(
         whole_seconds=share,
         cpu_seconds=0.0,
         steps=Steps(),
-        tally=served.tally,
+        draft_statistics=served.draft_statistics,
         text=timed.answer.text,
         baseline=baseline,
         turn=turn,
