@@ -31,45 +31,49 @@ COUNTED = (
 
 @attrs.frozen
 class Row:
-    """One contender on one family. Fields are None if undefined, or if the equality gate failed.
-
-    label: why equality with plain is not required, or None. identical: prompts whose tokens are plain's in every
-    repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
-    bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
-    together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
-    its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
-    forwards: per generated token, by who made them. uncut_acceptance_length: mean_acceptance_length with accepted
-    tokens after the end of a text.
-    machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
-    seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
-    worst_family ... worst_high: the family with the smallest speedup, in a row over several families.
-    """
+    """One contender on one family. Fields are None if undefined, or if the equality gate failed."""
 
     contender: str
     family: str
     prompts: int
     tokens: int
     identical: int
+    """Prompts whose tokens are plain's in every repeat."""
     label: str | None
+    """Why equality with plain is not required, or None."""
     rate: float | None
+    """Decode tokens/s of a sequence."""
     speedup: float | None
+    """Rate over plain's on the same prompts."""
     low: float | None
+    """Lower end of the bootstrap interval of ``speedup`` over prompts."""
     high: float | None
+    """Upper end of that interval."""
     middle: float | None
+    """Median of the prompts' own speedups."""
     whole: float | None
+    """The ratio with prefill, all sequences together."""
     cpu_rate: float | None
+    """Decode tokens per second of CPU time."""
     cpu_speedup: float | None
+    """Speedup by CPU time."""
     tokens_per_step: float | None
     efficiency: float | None
+    """speedup / tokens_per_step."""
     overhead: float | None
+    """1 / efficiency - 1."""
     first_seconds: float
     split: dict[str, float]
+    """Shares of a step's time."""
     forwards: dict[str, float]
+    """Forwards per generated token, by who made them."""
     acceptance_length: AcceptanceLengths
     acceptance_histogram: list[int]
+    """Drafts by their number of accepted tokens."""
     steps: int
     mean_acceptance_length: float | None
     uncut_acceptance_length: float | None
+    """mean_acceptance_length with accepted tokens after the end of a text."""
     accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None
@@ -79,18 +83,24 @@ class Row:
     tested_per_pos: list[int]
     accepted_per_pos: list[int]
     machine_rate: float | None = None
+    """Tokens/s of all sequences together, prefill included."""
     first_token: dict[str, float] = attrs.field(factory=dict)
+    """Percentiles of the seconds until the first token."""
     between_tokens: dict[str, float] = attrs.field(factory=dict)
+    """Percentiles of the seconds between tokens."""
     peak_bytes: int | None = None
     device_peak_bytes: int | None = None
     joules_per_token: float | None = None
     hardware_bound: float | None = None
+    """Bound as in ``Bounds``; so are the fields up to ``acceptance_bound``."""
     hardware_drafts: int | None = None
     drafter_bound: float | None = None
     acceptance_bound: float | None = None
     roof_fraction: float | None = None
+    """speedup / acceptance_bound."""
     spec_bench: dict[str, Any] = attrs.field(factory=dict)
     worst_family: str | None = None
+    """The family with the smallest speedup, in a row over several families; the fields below are its own."""
     worst_speedup: float | None = None
     worst_low: float | None = None
     worst_high: float | None = None
