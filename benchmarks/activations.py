@@ -181,9 +181,9 @@ def sum_figures(exact: Iterable[Tensor], got: Iterable[Tensor], tokens: Iterable
 def peer_logits(python: str, file: str, tokens: list[Tensor]) -> list[Tensor]:
     program = Path(__file__).parent / "support" / "peer_logits.py"
     with TemporaryDirectory() as folder:
-        given, out = Path(folder) / "texts.json", Path(folder) / "logits.npy"
-        given.write_text(json.dumps([t.tolist() for t in tokens]))
-        subprocess.run([python, str(program), file, str(given), str(out)], check=True)
+        texts, out = Path(folder) / "texts.json", Path(folder) / "logits.npy"
+        texts.write_text(json.dumps([t.tolist() for t in tokens]))
+        subprocess.run([python, str(program), file, str(texts), str(out)], check=True)
         return list(torch.from_numpy(np.load(out)).split([len(t) for t in tokens]))
 
 

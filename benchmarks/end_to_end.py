@@ -117,8 +117,8 @@ class Bench:
 
     def unit(self, table: Table, family: str, repeat: int) -> dict[str, Any]:
         """Measures one family once."""
-        given = choose_prompts(prompts(self.model), self.model, [family], table.limit)
-        asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
+        family_prompts = choose_prompts(prompts(self.model), self.model, [family], table.limit)
+        asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in family_prompts]
         terms = RequestSettings(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
         about = {"cpu": environment()["cpu"], "choice": environment()["choice"], "peer": self.peer.about}

@@ -117,9 +117,13 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
 
         def generate(prompt: list[int]) -> list[int]:
             ids = torch.tensor([prompt])
-            given = {"attention_mask": torch.ones_like(ids), "generation_config": config, "assistant_model": assistant}
+            options = {
+                "attention_mask": torch.ones_like(ids),
+                "generation_config": config,
+                "assistant_model": assistant,
+            }
             with torch.inference_mode():
-                return target.model.generate(ids, **given)[0, len(prompt) :].tolist()
+                return target.model.generate(ids, **options)[0, len(prompt) :].tolist()
 
         return with_cpu_seconds(generate)
 
@@ -228,10 +232,10 @@ class Server:
         sys.exit(f"{program} did not answer within a minute")
 
     def generate(self, prompt: list[int]) -> tuple[list[int], dict[str, float]]:
-        wish = {"prompt": prompt, "n_predict": self.n, "temperature": 0, "ignore_eos": True}
-        wish |= {"cache_prompt": False, "return_tokens": True}
+        body = {"prompt": prompt, "n_predict": self.n, "temperature": 0, "ignore_eos": True}
+        body |= {"cache_prompt": False, "return_tokens": True}
         began = self.seconds()
-        data = json.dumps(wish).encode()
+        data = json.dumps(body).encode()
         with urlopen(Request(f"{self.address}/completion", data, {"Content-Type": "application/json"})) as answer:
             tokens = json.load(answer)["tokens"]
         return tokens, {"seconds": self.seconds() - began}

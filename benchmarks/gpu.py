@@ -279,7 +279,7 @@ def main() -> None:
     parser.add_argument("--type", choices=TYPES, action="append", help="of matrices; default: all")
     parser.add_argument("--quick", action="store_true", help="one context, without transformers")
     parser.add_argument("--json", type=Path, help="where the result goes")
-    given = parser.parse_args()
+    args = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU: torch sees no CUDA device", file=sys.stderr)
         sys.exit(1)
@@ -293,11 +293,11 @@ def main() -> None:
         "python": platform.python_version(), "copy": rate, "texts": texts,
     }  # fmt: skip
     shapes: dict[str, Any] = {}
-    cases = itertools.product(given.shape or ("Qwen3-8B", "Qwen3-0.6B"), given.type or TYPES)
+    cases = itertools.product(args.shape or ("Qwen3-8B", "Qwen3-0.6B"), args.type or TYPES)
     for name, type in cases:
-        shapes[f"{name} {type}"] = measure(SHAPES[name], type, given.quick)
-        if given.json:
-            given.json.write_text(json.dumps({**facts, "shapes": shapes}, indent=1))
+        shapes[f"{name} {type}"] = measure(SHAPES[name], type, args.quick)
+        if args.json:
+            args.json.write_text(json.dumps({**facts, "shapes": shapes}, indent=1))
     print(f"{facts['device']}, torch {facts['torch']}, copy {rate / 1e12:.2f} TB/s")
     for name, result in shapes.items():
         print("\n".join(table(name, result, rate)))

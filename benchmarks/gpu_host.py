@@ -44,7 +44,7 @@ class Device:
         self.choice = DeviceChoice(torch.device("cpu"))
         self.tokens = np.zeros(1, np.int32)
 
-    def run(self, bucket: Bucket, given: Any = None) -> None:
+    def run(self, bucket: Bucket, write_embeds: Any = None) -> None:
         """Double of ``Bucket.run``: it uploads and remembers the rows of a step, and chooses its tokens."""
         bucket.layout.upload()
         began = perf_counter()
@@ -70,7 +70,7 @@ class Device:
 def on_double(double: Device) -> Iterator[None]:
     """Launches and choices are those of the double."""
     with (
-        patch.object(Bucket, "run", lambda bucket, given=None: double.run(bucket, given)),
+        patch.object(Bucket, "run", lambda bucket, write_embeds=None: double.run(bucket, write_embeds)),
         patch.object(DeviceChoice, "_choose", lambda choice, logits, description: double.choose(logits, description)),
         patch.object(device, "_load", lambda *_: double.choice),
     ):
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=700)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     # bfloat16: the core chooses rows of float32 on a CPU itself.
     target = dense_target(TINY, "cpu", torch.float32)
@@ -104,13 +104,13 @@ def main() -> None:
         for methods in ([], ["ngram"]):
             for temperature in (0.0, 0.8):
                 profile = cProfile.Profile()
-                if given.profile:
+                if args.profile:
                     profile.enable()
-                times = step_seconds(double, target, methods, temperature, given.steps)
+                times = step_seconds(double, target, methods, temperature, args.steps)
                 profile.disable()
                 name = f"{'+'.join(methods) or 'plain'}, temperature {temperature}"
                 print(f"{name}: {1e6 * statistics.median(times[10:]):.0f} µs a step, {len(times)} steps")
-                if given.profile:
+                if args.profile:
                     pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
 

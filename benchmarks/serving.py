@@ -232,8 +232,8 @@ def prompts() -> list[list[int]]:
     by_family: dict[str, list[Any]] = {}
     for prompt in read_prompt_file(ZOO[MODEL].prompts):
         by_family.setdefault(prompt.family, []).append(prompt.given)
-    mixed = [given for group in zip(*by_family.values(), strict=False) for given in group]
-    return [tokens_of(given, target) for given in mixed[: max(CONCURRENCY.values())]]
+    mixed = [content for group in zip(*by_family.values(), strict=False) for content in group]
+    return [tokens_of(content, target) for content in mixed[: max(CONCURRENCY.values())]]
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -250,8 +250,8 @@ def measure(args: argparse.Namespace) -> None:
                 file = KEPT / f"{concurrency}-{number}.json"
                 if not file.exists():
                     turns = servers[number % len(servers) :] + servers[: number % len(servers)]
-                    given = asked[: CONCURRENCY[concurrency]]
-                    bursts = [measure_burst(server, given, concurrency) for server in turns]
+                    burst_prompts = asked[: CONCURRENCY[concurrency]]
+                    bursts = [measure_burst(server, burst_prompts, concurrency) for server in turns]
                     unit = {"bursts": bursts, "load": os.getloadavg()[0], "cpu": environment()["cpu"]}
                     file.write_text(json.dumps(unit), "utf-8")
 

@@ -353,8 +353,8 @@ def test_the_page_names_the_fields_of_a_setting_and_every_origin():
     """As ``settings`` of summary.json and of generate's JSON have them."""
     page = (DOCS / "output.md").read_text("utf-8").splitlines()
     lines = [line for line in page if line.startswith("| `settings` | every setting by name")]
-    given = resolve_layers({"draft_max": 3}, {}, {}, set())
-    words = [*given.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
+    settings = resolve_layers({"draft_max": 3}, {}, {}, set())
+    words = [*settings.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
 
     assert len(lines) == 2
     assert [name for name in words for line in lines if f"`{name}`" not in line] == []

@@ -29,8 +29,8 @@ def test_the_cost_of_rows_between_measured_ones_lies_between_theirs():
 
 
 def test_given_figures_of_the_card_are_those_of_the_other_calculation():
-    given = {n: us / machine_gain.GIVEN[1] for n, us in machine_gain.GIVEN.items()}
-    assert given == {n: pytest.approx(cost, abs=1e-3) for n, cost in block_trees.H200.items()}
+    costs = {n: us / machine_gain.GIVEN[1] for n, us in machine_gain.GIVEN.items()}
+    assert costs == {n: pytest.approx(cost, abs=1e-3) for n, cost in block_trees.H200.items()}
 
 
 def test_six_categories_have_six_prompts_each_in_spec_benchs_form():

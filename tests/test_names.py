@@ -28,7 +28,7 @@ IRREGULAR = frozenset(
 """Past participles that do not end in ``ed``, without verbs and nouns such as ``read`` and ``cut``."""
 FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "speed", "succeed"})
 """Words in ``ed`` that are verbs or nouns."""
-EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})
+EMPTY_WORDS = frozenset({"found", "given", "made", "mine", "said", "told", "wanted"})
 """Names that do not say what a local is."""
 WITHOUT_NOUN = frozenset(
     """
@@ -196,7 +196,8 @@ def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
     lines: list[str] = []
     for module, source in sources(package):
         lines += [f"{module}: def {name}" for name in participles(source)]
-        lines += [f"{module}: local {name}" for name in empty_locals(source)]
+        renamed_later = {"given"} if module.startswith("spec_kernels.gpu.") else set()
+        lines += [f"{module}: local {name}" for name in empty_locals(source) if name not in renamed_later]
 
     assert not lines, "\n".join(lines)
 
@@ -253,6 +254,7 @@ def test_a_verb_a_noun_and_a_property_are_no_participles(source):
     [
         "def f():\n    found = 1",
         "def f(wanted): ...",
+        "def f(*given): ...",
         "def f():\n    return [mine for mine in range(3)]",
         "def f(x):\n    if made := x: ...",
         "f = lambda said: 1",

@@ -85,12 +85,12 @@ class Page(HTMLParser):
         self.feed(file.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.anchors.add(given.get("id") or "")
+        values = dict(attrs)
+        self.anchors.add(values.get("id") or "")
         if tag == "a":
-            self.links.append(given.get("href") or "")
+            self.links.append(values.get("href") or "")
         if tag == "img":
-            self.pictures[given.get("src") or ""] = given.get("alt") or ""
+            self.pictures[values.get("src") or ""] = values.get("alt") or ""
 
 
 # the pages as they are written

@@ -13,7 +13,7 @@ from spec_core.assembly.matching import ask_all, check_needs, check_owned, check
 from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest_names
 
 log = logging.getLogger("spec_core")
-Given = Mapping[str, Mapping[str, Any]]
+PluginSettings = Mapping[str, Mapping[str, Any]]
 
 
 def load_weights(plugins: Iterable[PluginInstance], target: Any) -> None:
@@ -34,30 +34,30 @@ def _load(plugin: PluginInstance, target: Any) -> None:
 
 
 def check_plugins(
-    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
+    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, plugin_settings: PluginSettings, control: Any = None
 ) -> list[PluginInstance]:
     """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself. Reads no weight.
 
     Raises Refused with all refusals together.
     """
-    _check_given(given)
-    choice = choose_methods(target, methods, given, control)
+    _check_given(plugin_settings)
+    choice = choose_methods(target, methods, plugin_settings, control)
     control = choice.control
     for note in choice.notes:
         log.info("%s", note)
-    chosen = [create_plugin(spec, given) for spec in choice.methods]
+    chosen = [create_plugin(spec, plugin_settings) for spec in choice.methods]
     if rule is not None and rule != DEFAULT_RULE:
-        chosen.append(create_plugin(rule, given, ("rule",)))
+        chosen.append(create_plugin(rule, plugin_settings, ("rule",)))
     chosen.append(PluginInstance(TARGET, target))
     if rollback is not None:
-        chosen.append(create_plugin(rollback, given, ("rollback",)))
+        chosen.append(create_plugin(rollback, plugin_settings, ("rollback",)))
     answered = ask_all(chosen, target)
     if control is not None and control != NO_CONTROL:
-        answered = _add_controller(answered, target, control, given)
+        answered = _add_controller(answered, target, control, plugin_settings)
     plugins = refuse_unfit(answered)
     drafting = any(c.proposals for c in plugins)
     if drafting:
-        plugins += _found_owners(plugins, target, given)
+        plugins += _found_owners(plugins, target, plugin_settings)
         check_owners(plugins, target.info.states)
     check_owned(plugins, target.info.states)
     check_proposals(plugins)
@@ -65,18 +65,20 @@ def check_plugins(
     return plugins
 
 
-def _add_controller(answered: list[PluginInstance], target: Any, control: Any, given: Given) -> list[PluginInstance]:
+def _add_controller(
+    answered: list[PluginInstance], target: Any, control: Any, plugin_settings: PluginSettings
+) -> list[PluginInstance]:
     """Put the controller of the settings first, if something drafts and no controller was named as a method."""
-    controller = create_plugin(control, given, ("control",))
+    controller = create_plugin(control, plugin_settings, ("control",))
     if any(c.controls for c in answered) or not any(c.proposals for c in answered):
         return answered
     return [*ask_all([controller], target), *answered]
 
 
-def _check_given(given: Given) -> None:
+def _check_given(plugin_settings: PluginSettings) -> None:
     """Check that every plugin with settings is installed, whether it is used or not. Raises UsageError."""
-    known = {entry.name for entry in discover_plugins(PLUGIN_KINDS)} if given else set()
-    for name in given:
+    known = {entry.name for entry in discover_plugins(PLUGIN_KINDS)} if plugin_settings else set()
+    for name in plugin_settings:
         if name not in known:
             raise UsageError(
                 f"settings are given for {name!r}, no plugin of that name is installed",
@@ -85,7 +87,7 @@ def _check_given(given: Given) -> None:
             )
 
 
-def _found_owners(plugins: list[PluginInstance], target: Any, given: Given) -> list[PluginInstance]:
+def _found_owners(plugins: list[PluginInstance], target: Any, plugin_settings: PluginSettings) -> list[PluginInstance]:
     """The installed owners that accept this target, for states without an owner. If several fit, the user must choose.
 
     Raises Refused with every reason if none accepts it.
@@ -96,7 +98,7 @@ def _found_owners(plugins: list[PluginInstance], target: Any, given: Given) -> l
         return []
     able, reasons, mends = [], [], []
     for entry in discover_plugins(["rollback"]):
-        answer = _asked_alone(entry.name, target, given)
+        answer = _asked_alone(entry.name, target, plugin_settings)
         if isinstance(answer, SpecError):
             reasons.append(answer.reason if entry.name in answer.reason else f"{entry.name}: {answer.reason}")
         elif answer.compat.refusals:
@@ -110,10 +112,10 @@ def _found_owners(plugins: list[PluginInstance], target: Any, given: Given) -> l
     return refuse_unfit(able)
 
 
-def _asked_alone(name: str, target: Any, given: Given) -> PluginInstance | SpecError:
+def _asked_alone(name: str, target: Any, plugin_settings: PluginSettings) -> PluginInstance | SpecError:
     """An installed owner with its ``compat``, or its error: an owner that fails here is skipped, others may fit."""
     try:
-        return ask_all([create_plugin(name, given, ("rollback",))], target)[0]
+        return ask_all([create_plugin(name, plugin_settings, ("rollback",))], target)[0]
     except SpecError as error:
         return error
 

@@ -28,11 +28,13 @@ class ChosenMethods:
     notes: tuple[str, ...] = ()
 
 
-def choose_methods(target: Any, methods: Iterable[Any], given: Mapping[str, Any], control: Any = None) -> ChosenMethods:
+def choose_methods(
+    target: Any, methods: Iterable[Any], plugin_settings: Mapping[str, Any], control: Any = None
+) -> ChosenMethods:
     """``a+b`` and ``a++b`` as their methods, and every name that stands for others as those for this target.
 
     A method that the user names too is not named twice.
-    given: settings by plugin name. Raises UsageError for a choice with settings, PluginError if one fails.
+    plugin_settings: settings by plugin name. Raises UsageError for a choice with settings, PluginError if one fails.
     """
     choices = {entry.name for entry in discover_plugins((KIND,))}
     plugins = {entry.name for entry in discover_plugins(("method", "control"))}
@@ -43,7 +45,7 @@ def choose_methods(target: Any, methods: Iterable[Any], given: Mapping[str, Any]
         if not isinstance(spec, str) or (name := parse_method(spec)[0]) not in choices - plugins:
             chosen.append(spec)
             continue
-        choice = _ask(name, spec, target, given)
+        choice = _ask(name, spec, target, plugin_settings)
         chosen += [one for one in choice.methods if one not in methods]
         notes += [choice.note] if choice.note else []
         control = choice.control if control in (None, NO_CONTROL) else control
@@ -56,13 +58,13 @@ def _one_by_one(methods: Iterable[Any], known: set[str]) -> Iterator[Any]:
         yield from split_methods(method, known) if isinstance(method, str) else (method,)
 
 
-def _ask(name: str, spec: str, target: Any, given: Mapping[str, Any]) -> MethodChoice:
+def _ask(name: str, spec: str, target: Any, plugin_settings: Mapping[str, Any]) -> MethodChoice:
     """The choice of one name."""
     if spec != name:
         raise UsageError(f"{spec}: {name} stands for methods and has no settings", hint=f"write --method {name}")
     choose = import_plugin(find_plugin(name, (KIND,)))
     try:
-        choice = choose(target, _misfit_of(target, given))
+        choice = choose(target, _misfit_of(target, plugin_settings))
         if not isinstance(choice, MethodChoice):
             raise TypeError(f"it returned {choice!r:.60}, a MethodChoice is needed")
     except SpecError:
@@ -72,12 +74,12 @@ def _ask(name: str, spec: str, target: Any, given: Mapping[str, Any]) -> MethodC
     return choice
 
 
-def _misfit_of(target: Any, given: Mapping[str, Any]) -> Callable[[Any], str | None]:
+def _misfit_of(target: Any, plugin_settings: Mapping[str, Any]) -> Callable[[Any], str | None]:
     """A function that receives a method and returns why the target does not run it, None if it does."""
 
     def explain_misfit(spec: Any) -> str | None:
         try:
-            check_needs(refuse_unfit(ask_all([create_plugin(spec, given)], target)), target)
+            check_needs(refuse_unfit(ask_all([create_plugin(spec, plugin_settings)], target)), target)
         except SpecError as error:
             return error.reason
         return None

@@ -79,11 +79,11 @@ class PluginInstance:
 
 
 def create_plugin(
-    spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")
+    spec: Any, plugin_settings: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")
 ) -> PluginInstance:
     """A plugin from ``"name"``, ``"name=FILE"``, ``"name:key=value"``, ``(name, settings or instance)`` or an instance.
 
-    given: settings by plugin name.
+    plugin_settings: settings by plugin name.
     """
     if isinstance(spec, tuple):
         name, second = spec
@@ -91,7 +91,9 @@ def create_plugin(
             return PluginInstance(name, second)
         entry = find_plugin(name, kinds)
         return PluginInstance(
-            name, construct_plugin(import_plugin(entry), {**given.get(name, {}), **second}, name), kind=entry.kind
+            name,
+            construct_plugin(import_plugin(entry), {**plugin_settings.get(name, {}), **second}, name),
+            kind=entry.kind,
         )
     if not isinstance(spec, str):
         return PluginInstance(kebab(type(spec).__name__), spec)
@@ -100,7 +102,7 @@ def create_plugin(
     cls = import_plugin(entry)
     _check_takes_file(cls, name, own.get("file"))
     _check_no_settings(cls, name, own)
-    return PluginInstance(name, construct_plugin(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
+    return PluginInstance(name, construct_plugin(cls, {**plugin_settings.get(name, {}), **own}, name), kind=entry.kind)
 
 
 def _check_takes_file(cls: type, name: str, file: str | None) -> None:
@@ -125,17 +127,17 @@ def kebab(name: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
-def construct_plugin(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
+def construct_plugin(cls: type, settings: Mapping[str, Any], plugin: str) -> Any:
     """An instance of a plugin class from its settings. Raises UsageError for unknown or invalid ones."""
     if not attrs.has(cls):
-        if given:
-            raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", hint="leave them out")
+        if settings:
+            raise UsageError(f"{plugin} has no settings, got {', '.join(settings)}", hint="leave them out")
         return _instance(cls, {}, plugin)
     declared = setting_fields(cls, plugin)
-    for key in given:
+    for key in settings:
         if key not in declared:
             raise UsageError(f"{plugin} has no setting {key!r}", hint=f"it has: {nearest_names(key, declared)}")
-    values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in given.items()}
+    values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in settings.items()}
     return _instance(cls, values, plugin)
 
 

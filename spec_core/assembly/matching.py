@@ -208,7 +208,7 @@ def _check_traces(chosen: list[PluginInstance]) -> None:
                 f"{c.name} needs a trace of {c.compat.needs.trace} and owns no state: only an owner can read a trace",
                 hint=f"leave trace out of the Needs of {c.name}, or declare in Compat(owns=...) what it rolls back",
             )
-    wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
-    if len(wishes) > 1:
-        (one, first), (other, second) = sorted(wishes.items())
+    traces = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
+    if len(traces) > 1:
+        (one, first), (other, second) = sorted(traces.items())
         raise Refused(f"{first} needs a trace of {one}, {second} one of {other}", hint="run without one of them")

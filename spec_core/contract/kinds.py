@@ -20,28 +20,28 @@ GREEDY_ALONE = frozenset({GREEDY})
 """What a method declares that drafts for no request with a temperature."""
 
 
-def convert_drafted(given: Iterable[str]) -> frozenset[str]:
+def convert_drafted(kinds: Iterable[str]) -> frozenset[str]:
     """The names in ``Compat.drafts``. Raises ValueError for an unknown one, which no rule could match."""
-    return _among(given, PROPOSALS | {GREEDY})
+    return _among(kinds, PROPOSALS | {GREEDY})
 
 
-def convert_judged(given: Iterable[str]) -> frozenset[str]:
+def convert_judged(kinds: Iterable[str]) -> frozenset[str]:
     """The names in ``Compat.judges``. Raises ValueError for an unknown one, which no draft could match."""
-    return _among(given, KINDS | {GREEDY})
+    return _among(kinds, KINDS | {GREEDY})
 
 
-def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
-    names = convert_names(given)
+def _among(kinds: Iterable[str], known: frozenset[str]) -> frozenset[str]:
+    names = convert_names(kinds)
     for name in sorted(names - known, key=str):
         raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest_names(str(name), known)}")
     return names
 
 
-def convert_names(given: Iterable[str]) -> frozenset[str]:
+def convert_names(names: Iterable[str]) -> frozenset[str]:
     """A set of names. A single text is refused: iterating over it would give its letters."""
-    if isinstance(given, str):
-        raise TypeError(f"a set of names is needed, got the text {given!r}: write {{{given!r}}}")
-    return frozenset(given)
+    if isinstance(names, str):
+        raise TypeError(f"a set of names is needed, got the text {names!r}: write {{{names!r}}}")
+    return frozenset(names)
 
 
 def is_declared(proposal: str, declared: frozenset[str], temperature: float) -> bool:

@@ -247,9 +247,9 @@ class Refusal:
     hint: str
 
 
-def _refusals(given: Iterable[Refusal]) -> tuple[Refusal, ...]:
+def _refusals(refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
     """``tuple`` with annotations, which type checkers need for an attrs converter."""
-    return tuple(given)
+    return tuple(refusals)
 
 
 @suggest_fields

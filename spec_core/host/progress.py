@@ -142,12 +142,12 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
 
 def _checked_rows(part: Part, progress: Progress, needs: Needs, needed: int) -> int:
     """Number of rows that were reported, equal for all hidden states. Raises UsageError if there are too few."""
-    given = {f"hidden[{i}]": progress.hidden.get(i) for i in needs.hidden} | (
+    rows_by_name = {f"hidden[{i}]": progress.hidden.get(i) for i in needs.hidden} | (
         {"final": progress.final} if needs.final else {}
     )
-    counts = {0 if rows is None else len(rows) for rows in given.values()} or {needed}
+    counts = {0 if rows is None else len(rows) for rows in rows_by_name.values()} or {needed}
     if len(counts) > 1 or min(counts) < needed:
-        counts_given = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in given.items())
+        counts_given = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in rows_by_name.items())
         raise UsageError(
             f"{_name(part.seq)}: {needed} rows from position {part.start} on were needed, got {counts_given}",
             hint="give the hidden states that Host.needs names for every committed row",

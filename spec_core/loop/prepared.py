@@ -79,10 +79,10 @@ def prepare_plugins(
     No weight is read before ``load`` of the result.
     """
     named = [methods] if isinstance(methods, str) else list(methods)
-    given = plugin_settings or {}
+    settings = plugin_settings or {}
 
     def accept(target: Target, methods: ChosenMethods) -> list[PluginInstance]:
-        return check_plugins(target, methods.methods, rule, rollback, given, methods.control)
+        return check_plugins(target, methods.methods, rule, rollback, settings, methods.control)
 
     if isinstance(target, (str, Path)):
         target, loading = describe(target, **loading), {}
@@ -93,14 +93,14 @@ def prepare_plugins(
         )
     if isinstance(target, Description):
         described = target.target
-        choice = choose_methods(described, named, given, control)
+        choice = choose_methods(described, named, settings, control)
         return Prepared(described, accept(described, choice), choice.notes, target, lambda of: accept(of, choice))
     if not hasattr(target, "info"):
         raise UsageError(
             f"Run was called with {target!r:.40}, which is not a model",
             hint="pass the location of a model, or a target that load(...) returned",
         )
-    choice = choose_methods(target, named, given, control)
+    choice = choose_methods(target, named, settings, control)
     return Prepared(target, accept(target, choice), choice.notes)
 
 

@@ -70,9 +70,9 @@ def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int],
     if engine == "transformers":
 
         def generate(tokens: list[int], n: int) -> list[int]:
-            given = torch.tensor([tokens])
+            ids = torch.tensor([tokens])
             options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": sorted(target.info.eog)}
-            generated = target.model.generate(given, attention_mask=torch.ones_like(given), pad_token_id=0, **options)
+            generated = target.model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **options)
             return generated[0, len(tokens) :].tolist()
 
         return generate
@@ -181,8 +181,8 @@ class Case:
         return texts, {"rate": round(rate, 1)}
 
     def difference(self, record: Record, plain: list[int]) -> Difference:
-        given = {p.id: p.given for p in self.prompts}
-        return difference(record, plain, given[record.prompt], self.target, self.terms)
+        contents = {p.id: p.given for p in self.prompts}
+        return difference(record, plain, contents[record.prompt], self.target, self.terms)
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

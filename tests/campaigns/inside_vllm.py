@@ -173,15 +173,15 @@ def one(args: Any) -> None:
         disable_log_stats=True,
         **more,
     )
-    given = [p.given for p in prompts(args)]
+    contents = [p.given for p in prompts(args)]
     switches = {"extra_args": {"spec_draft_max": 0}} if args.one == OFF else {}
     terms = [
         SamplingParams(temperature=args.temperature, seed=seed, max_tokens=args.n, **switches)
-        for seed in range(len(given))
+        for seed in range(len(contents))
     ]
-    model.generate(given[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
+    model.generate(contents[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
     began = process_time()
-    texts = [list(generation.outputs[0].token_ids) for generation in model.generate(given, terms, use_tqdm=False)]
+    texts = [list(generation.outputs[0].token_ids) for generation in model.generate(contents, terms, use_tqdm=False)]
     seconds = process_time() - began
     counts = {} if args.one in OWN else model.collective_rpc("spec_report")[0]
     Path(args.out).write_text(json.dumps({"texts": texts, "seconds": seconds, "counts": counts}))

@@ -214,26 +214,26 @@ ALONE = (
 
 def translate(arguments: Sequence[str]) -> list[str]:
     """Arguments of ``spec serve`` for those of llama-server; what has no form here is left out."""
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     rest = iter(arguments)
     for name in rest:
-        given[name] = "" if name in ALONE else next(rest)
-    model = "infill.gguf" if "infill" in given.get("--hf-repo", "") else "zoo:pico"
+        options[name] = "" if name in ALONE else next(rest)
+    model = "infill.gguf" if "infill" in options.get("--hf-repo", "") else "zoo:pico"
     words = ["serve", "-m", model, "--threads", "1"]
-    words += ["-o", "serve.verbose=true"] if "--verbose" in given else []
+    words += ["-o", "serve.verbose=true"] if "--verbose" in options else []
     for name, ours in RENAMED.items():
-        words += [ours, given[name]] if name in given else []
-    slots = int(given.get("--parallel", 4))
-    room = int(given.get("--ctx-size", 0)) // (1 if "--kv-unified" in given else slots)
-    words += ["--host", given.get("--host", "127.0.0.1").split(",")[0], "-o", f"max_sequences={slots}"]
+        words += [ours, options[name]] if name in options else []
+    slots = int(options.get("--parallel", 4))
+    room = int(options.get("--ctx-size", 0)) // (1 if "--kv-unified" in options else slots)
+    words += ["--host", options.get("--host", "127.0.0.1").split(",")[0], "-o", f"max_sequences={slots}"]
     words += ["--context", str(min(room, 2048))] if room else []
-    words += ["--alias", given["--alias"].split(",")[0]] if "--alias" in given else []
-    words += ["--max-tokens", given["--n-predict"]] if int(given.get("--n-predict", -1)) >= 0 else []
-    words += ["--method", "draft-model"] if given.get("--spec-type") == "draft-simple" else []
-    words += ["-o", f"draft_max={given['--spec-draft-n-max']}"] if "--spec-draft-n-max" in given else []
-    if "--reasoning" in given:  # auto is on there
-        words += ["--chat-template-kwargs", json.dumps({"enable_thinking": given["--reasoning"] != "off"})]
-    if (format := given.get("--reasoning-format")) is not None:
+    words += ["--alias", options["--alias"].split(",")[0]] if "--alias" in options else []
+    words += ["--max-tokens", options["--n-predict"]] if int(options.get("--n-predict", -1)) >= 0 else []
+    words += ["--method", "draft-model"] if options.get("--spec-type") == "draft-simple" else []
+    words += ["-o", f"draft_max={options['--spec-draft-n-max']}"] if "--spec-draft-n-max" in options else []
+    if "--reasoning" in options:  # auto is on there
+        words += ["--chat-template-kwargs", json.dumps({"enable_thinking": options["--reasoning"] != "off"})]
+    if (format := options.get("--reasoning-format")) is not None:
         words += ["--reasoning-format", "none" if format == "nothink" else format]
     return words
 

@@ -62,11 +62,11 @@ def arguments() -> Any:
 def try_mixed(args: Any) -> Iterator[str]:
     """Requests of all kinds in turn, seed-coupled where they sample."""
     kinds = [kind for kind in KINDS if args.runner == "second" or kind != "seeded"]
-    given = prompts(args)
-    terms = [KINDS[kinds[i % len(kinds)]] for i in range(len(given))]
+    contents = prompts(args)
+    terms = [KINDS[kinds[i % len(kinds)]] for i in range(len(contents))]
     plain, drafting, report = both(args, METHODS, terms, coupled=True)
     for kind in kinds:
-        which = [i for i in range(len(given)) if kinds[i % len(kinds)] == kind]
+        which = [i for i in range(len(contents)) if kinds[i % len(kinds)] == kind]
         yield from compare(args, f"mixed: {kind}", [plain[i] for i in which], [drafting[i] for i in which], report)
     if report["switched_off"] or not report["accepted"]:
         yield f"mixed: switched off {report['switched_off']}, accepted {report['accepted']}"

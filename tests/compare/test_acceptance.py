@@ -6,7 +6,7 @@ import pytest
 from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths, uncut_length
 from spec_compare.figures.columns import COLUMNS
 from spec_compare.records.aliases import vllm
-from spec_compare.records.record import Record, Steps, tally_of
+from spec_compare.records.record import Record, Steps, statistics_of
 
 from tests.compare.test_compare import compare, folder, results, summary  # noqa: F401
 
@@ -16,7 +16,7 @@ def record(accepted: list[int], drafted: list[int], emitted: list[int] | None = 
     emitted = [a + 1 for a in accepted] if emitted is None else emitted
     steps = Steps(drafted, drafted, accepted, emitted, [0.1] * len(drafted), accepted)
     times = (0.1, 1.0, 1.1, 1.0)
-    return Record("m", "p", "f", 0, 0, 5, [0] * (1 + sum(emitted)), "length", *times, steps, tally_of(steps))
+    return Record("m", "p", "f", 0, 0, 5, [0] * (1 + sum(emitted)), "length", *times, steps, statistics_of(steps))
 
 
 TWELVE_IN_THREE, TWO_IN_TWO = record([4, 4, 1], [4, 4, 4]), record([0, 0], [3, 0])
@@ -45,7 +45,7 @@ def test_the_uncut_length_counts_what_was_accepted_after_the_end():
     ended = record([4, 2], [4, 4], [5, 2])
     ended.steps.verified[:] = [4, 4]
 
-    assert ended.tally.report()["mean_acceptance_length"] == 1 + 6 / 2
+    assert ended.draft_statistics.report()["mean_acceptance_length"] == 1 + 6 / 2
     assert uncut_length([ended, record([], [])]) == 1 + 8 / 2
 
 

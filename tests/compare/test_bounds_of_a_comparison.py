@@ -203,13 +203,13 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     plain = SimpleNamespace(
         contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}
     )
-    tally = SimpleNamespace(
+    drafting = SimpleNamespace(
         contender="m", roof_fraction=0.89, rate=500.0, tokens_per_step=2.0, split={"host": 0.25, "verify": 0.75}
     )
-    rows, baselines = [plain, tally], {"m": "plain", "plain": "plain"}
+    rows, baselines = [plain, drafting], {"m": "plain", "plain": "plain"}
 
-    assert rest_of_step(tally, rows, baselines) == (
+    assert rest_of_step(drafting, rows, baselines) == (
         "m: a step takes 4.000 ms (verify 3.000, host 1.000); a plain step 1.000 ms (verify 0.999)"
     )
-    tally.roof_fraction = 0.9
-    assert rest_of_step(tally, rows, baselines) == "" == rest_of_step(plain, rows, baselines)
+    drafting.roof_fraction = 0.9
+    assert rest_of_step(drafting, rows, baselines) == "" == rest_of_step(plain, rows, baselines)

@@ -30,8 +30,10 @@ COUNTS = DraftStatistics(steps=10, emitted=14)
 def lap(seconds: float, cpu: float | None = None, prompt: str = "a", name: str = "fast", repeat: int = 0) -> Lap:
     """A lap without prefill. cpu: processor time; None: the same as ``seconds``."""
     cpu = seconds if cpu is None else cpu
-    tally = DraftStatistics(steps=14, emitted=14) if name == "plain" else COUNTS
-    record = Record(name, prompt, "f", repeat, 0, 5, TEXT, "length", 0, seconds, seconds, cpu, Steps(), tally)
+    draft_statistics = DraftStatistics(steps=14, emitted=14) if name == "plain" else COUNTS
+    record = Record(
+        name, prompt, "f", repeat, 0, 5, TEXT, "length", 0, seconds, seconds, cpu, Steps(), draft_statistics
+    )
     return Lap(name, "f", repeat, seconds, cpu, {}, {}, {}, [record])
 
 

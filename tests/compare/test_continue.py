@@ -104,7 +104,7 @@ def test_finished_laps_are_not_measured_again_without_need(folder, monkeypatch):
     lines = (folder / "whole" / LAPS).read_bytes().splitlines(keepends=True)
     (folder / "out" / LAPS).write_bytes(b"".join(lines[: 1 + 26]))
     ran, real = [], measure.lap_of
-    monkeypatch.setattr(measure, "lap_of", lambda *given: (ran.append(given[-1]), real(*given))[1])
+    monkeypatch.setattr(measure, "lap_of", lambda *args: (ran.append(args[-1]), real(*args))[1])
     assert run_command(COMMAND) == 0
 
     slots = schedule_laps(["plain", "suffix", "recycling", "repeat rule=rejection"], 4, 2)
@@ -118,7 +118,7 @@ def test_finished_laps_are_not_measured_again_without_need(folder, monkeypatch):
 def test_a_finished_comparison_runs_nothing_and_shows_its_table(folder, monkeypatch, capsys):
     shutil.copytree(folder / "whole", folder / "out")
     before = (folder / "out" / LAPS).read_bytes()
-    monkeypatch.setattr(measure, "lap_of", lambda *given: pytest.fail("a lap ran"))
+    monkeypatch.setattr(measure, "lap_of", lambda *args: pytest.fail("a lap ran"))
     capsys.readouterr()
 
     assert run_command(COMMAND) == 0

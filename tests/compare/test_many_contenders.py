@@ -129,9 +129,9 @@ def test_the_conditions_name_temperatures_memory_plugins_and_continuations(resul
 def test_prompts_stand_beside_their_texts_unless_they_were_not_stored(result, outline):
     prompts = {prompt.id: prompt.given for prompt in result.prompts}
 
-    assert prompts and all(given in outline.words for given in prompts.values())
+    assert prompts and all(content in outline.words for content in prompts.values())
     bare = Outline(page.page(attrs.evolve(result, prompts=[])))
-    assert not any(given in bare.words for given in prompts.values())
+    assert not any(content in bare.words for content in prompts.values())
 
 
 def test_every_prompt_has_the_legend_of_its_colours(result, outline):

@@ -106,8 +106,8 @@ def test_finished_laps_of_a_worker_that_dies_are_kept(address, tmp_path, capsys,
 
 @pytest.mark.slow
 def test_an_error_of_a_worker_is_that_of_the_command(address, tmp_path, capsys):
-    given = ["--method", "ngram", "--method", "eagle3=nowhere.gguf"]
-    command = [*COMMON, *given, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
+    methods = ["--method", "ngram", "--method", "eagle3=nowhere.gguf"]
+    command = [*COMMON, *methods, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
     assert run_command(command) == 2
     error = capsys.readouterr().err
 

@@ -14,7 +14,7 @@ from spec_compare.figures.outcome import recompute_outcome
 from spec_compare.measuring.measure import add_step
 from spec_compare.records import schema
 from spec_compare.records.reading import read_results
-from spec_compare.records.record import Steps, tally_of
+from spec_compare.records.record import Steps, statistics_of
 
 from spec_core import Draft, Part, UsageError, Verdict
 from spec_core.toolkit import DraftStatistics
@@ -161,17 +161,17 @@ def test_the_table_is_recomputed_from_the_records(out):
 
 def test_counts_of_trees_are_those_of_the_steps():
     """Positions of a tree: a kept path may end while other branches go on."""
-    steps, tally = Steps(), DraftStatistics()
+    steps, draft_statistics = Steps(), DraftStatistics()
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
     for path in ((0, 2), (1,), ()):
         part = Part(None, 0, [0], True, draft=tree, full_verdict=Verdict(path, 9), emitted=[7] * (len(path) + 1))
         add_step(steps, part, 0.1)
-        tally.add(part)
+        draft_statistics.add(part)
     bare = Part(None, 0, [0], True, full_verdict=Verdict((), 9), emitted=[7])
     add_step(steps, bare, 0.1)
-    tally.add(bare)
+    draft_statistics.add(bare)
 
-    assert attrs.evolve(tally, by_method={}) == tally_of(steps)
+    assert attrs.evolve(draft_statistics, by_method={}) == statistics_of(steps)
 
 
 def change(out, number: int, **changes) -> None:

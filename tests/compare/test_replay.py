@@ -63,11 +63,11 @@ def test_its_choices_follow_the_recorded_times(comparison_folder):
 
 def test_the_recorded_drafts_are_replayed_as_they_were(free):
     (row,) = rows(free)
-    tally = [lap.records[0].tally for lap in free.laps if lap.contender == "ngram"]
+    draft_statistics = [lap.records[0].draft_statistics for lap in free.laps if lap.contender == "ngram"]
 
     assert (row.policy, row.same, row.censored) == ("as recorded", row.choices, 0)
-    assert row.tokens_per_step == sum(t.emitted for t in tally) / sum(t.steps for t in tally)
-    assert row.drafted_per_step == sum(t.drafted for t in tally) / sum(t.steps for t in tally)
+    assert row.tokens_per_step == sum(t.emitted for t in draft_statistics) / sum(t.steps for t in draft_statistics)
+    assert row.drafted_per_step == sum(t.drafted for t in draft_statistics) / sum(t.steps for t in draft_statistics)
 
 
 def test_a_shorter_draft_keeps_what_was_accepted_of_it(free):

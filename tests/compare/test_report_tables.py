@@ -111,7 +111,7 @@ def test_a_matrix_of_many_methods_is_folded_and_its_names_are_cut(result):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("content", "expected"),
     [
         ("two\nlines\t and  spaces", "two lines and spaces"),
         ("w" * 200, "w" * (BEGINNING - 1) + "…"),
@@ -122,8 +122,8 @@ def test_a_matrix_of_many_methods_is_folded_and_its_names_are_cut(result):
         ("\x1b[2J\u202ex", "\ufffd[2J\ufffdx"),
     ],
 )
-def test_a_prompt_begins_with_its_first_words(given, expected):
-    assert beginning(Prompt("id", "f", given)).strip() == expected
+def test_a_prompt_begins_with_its_first_words(content, expected):
+    assert beginning(Prompt("id", "f", content)).strip() == expected
 
 
 def test_a_conversation_begins_with_its_first_turn():

@@ -346,8 +346,8 @@ def test_impossible_counts_of_a_file_are_refused(prompts, tmp_path, capsys):
 
 
 def test_steps_of_a_text_that_drafts_nothing():
-    assert ServedText(5, "answer", 0, 0, 0).tally.report()["tokens_per_step"] == 1
-    assert ServedText(5, None, None, None, None).tally.report()["tokens_per_step"] is None
+    assert ServedText(5, "answer", 0, 0, 0).draft_statistics.report()["tokens_per_step"] == 1
+    assert ServedText(5, None, None, None, None).draft_statistics.report()["tokens_per_step"] is None
 
 
 def test_conversations_and_chats(tmp_path, capsys):

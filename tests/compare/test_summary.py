@@ -218,9 +218,9 @@ def record_of_drafts(times: int, tokens: int, kept: int) -> DraftStatistics:
 def test_one_accepted_draft_does_not_look_like_hundreds():
     """Two positions of 300 drafts, and a third position of one draft, which is shown with its count."""
     laps = pair("a", 4, 2)
-    tally = record_of_drafts(300, 2, 2)
-    tally.merge(record_of_drafts(1, 3, 3))
-    laps[1].records[0].tally.merge(tally)
+    draft_statistics = record_of_drafts(300, 2, 2)
+    draft_statistics.merge(record_of_drafts(1, 3, 3))
+    laps[1].records[0].draft_statistics.merge(draft_statistics)
     fast = row(laps)
 
     assert (fast.drafted_per_pos, fast.tested_per_pos, fast.accepted_per_pos) == ([301, 301, 1],) * 3
@@ -230,7 +230,7 @@ def test_one_accepted_draft_does_not_look_like_hundreds():
 @pytest.mark.parametrize(("times", "shown"), [(FEW, "100%, 0%"), (FEW - 1, f"100% of {FEW - 1}, 0% of {FEW - 1}")])
 def test_a_position_where_nothing_was_accepted_is_shown(times, shown):
     laps = pair("a", 4, 2)
-    laps[1].records[0].tally.merge(record_of_drafts(times, 3, 1))
+    laps[1].records[0].draft_statistics.merge(record_of_drafts(times, 3, 1))
 
     assert by_position(row(laps)) == shown
 

@@ -103,7 +103,7 @@ def test_a_choice_from_a_large_vocabulary_is_that_of_the_reference(isa, size):
 
 def test_a_difference_would_be_found(isa, monkeypatch):
     """Noise that differs in the last of 40 bits changes some choices."""
-    monkeypatch.setattr(reference, "noise", lambda *given: noise(*given) * (1 + 2**-12))
+    monkeypatch.setattr(reference, "noise", lambda *args: noise(*args) * (1 + 2**-12))
 
     assert choices.differing(isa, 0, 300)
 
@@ -126,12 +126,12 @@ def test_noise_is_that_of_the_reference(isa, n):
 
 def test_probabilities_are_those_of_the_reference(isa, monkeypatch):
     """With few and with many likeliest tokens, and log-probabilities with the best tokens."""
-    given = rows(300)
+    samples = rows(300)
     ask = lambda row: [*(most_likely(row[None], n) for n in (0, 1, 8, 64, 65, 999)), logprob(row, len(row) // 2, 5)]
-    natively = [ask(row) for row in given]
+    natively = [ask(row) for row in samples]
     monkeypatch.setattr(native, "module", None)
 
-    assert [ask(row) for row in given] == natively
+    assert [ask(row) for row in samples] == natively
 
 
 def test_probabilities_are_those_of_the_softmax(isa):
@@ -174,10 +174,10 @@ def test_a_row_without_a_choice_is_named_the_same(bad, pure):
 @with_native
 def test_threads_do_not_share_what_they_work_in():
     """The interpreter's lock is released meanwhile: eight threads, rows of several sizes."""
-    given = list(choices.cases(3, 400, (65, 3000, 20_000)))
-    expected = [case.native() for case in given]
+    cases = list(choices.cases(3, 400, (65, 3000, 20_000)))
+    expected = [case.native() for case in cases]
     with ThreadPoolExecutor(8) as pool:
-        results = [list(pool.map(choices.Case.native, given)) for _ in range(4)]
+        results = [list(pool.map(choices.Case.native, cases)) for _ in range(4)]
 
     assert all(choices.same(a, b) for some in results for a, b in zip(some, expected, strict=True))
 

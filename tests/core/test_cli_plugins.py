@@ -253,11 +253,11 @@ def test_a_method_that_drafts_less_says_so(spec, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "length"), [([], 9), (["-o", "cautious.p_min=0.5"], 2), (["-o", "cautious.length=4"], 4)], ids=str
+    ("options", "length"), [([], 9), (["-o", "cautious.p_min=0.5"], 2), (["-o", "cautious.length=4"], 4)], ids=str
 )
-def test_a_draft_is_as_long_as_asked_whatever_the_thresholds(spec, tmp_path, given, length):
+def test_a_draft_is_as_long_as_asked_whatever_the_thresholds(spec, tmp_path, options, length):
     """A method declares the disabling value of each threshold; values set by the user are kept."""
-    arguments = ["--method", "cautious", *given, "--tokens", "5,6,7,8", "-n", "9", "--out", "d.safetensors"]
+    arguments = ["--method", "cautious", *options, "--tokens", "5,6,7,8", "-n", "9", "--out", "d.safetensors"]
     code, _, _ = spec("draft", *DENSE, *arguments)
 
     assert code == 0

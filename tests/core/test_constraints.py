@@ -275,7 +275,7 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         ({"constraint": "{}"}, r"constraint = '\{\}'"),
         ({"constraint": ToyConstraint(), "ignore_eos": True}, "ignore_eos and a constraint"),
@@ -283,6 +283,6 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
     ],
     ids=["text", "ignore-eos", "start"],
 )
-def test_a_constraint_that_cannot_start_is_refused(given, message):
+def test_a_constraint_that_cannot_start_is_refused(fields, message):
     with pytest.raises(UsageError, match=message):
-        Run(ToyTarget()).submit(PROMPT, **given)
+        Run(ToyTarget()).submit(PROMPT, **fields)

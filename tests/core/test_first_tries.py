@@ -144,14 +144,14 @@ def prompts():
 @pytest.mark.parametrize("kind", prompts())
 def test_several_prompts_run_together_and_come_in_order(chatting, kind):
     """Each text is that of its prompt alone."""
-    given = prompts()[kind]
-    alone = [chatting.generate(p, max_tokens=6, temperature=0.8).result.tokens for p in given]
+    inputs = prompts()[kind]
+    alone = [chatting.generate(p, max_tokens=6, temperature=0.8).result.tokens for p in inputs]
     together = []
     chatting.observe(lambda step: together.append(len(step.parts)))
-    generation = chatting.generate(given, max_tokens=6, temperature=0.8)
+    generation = chatting.generate(inputs, max_tokens=6, temperature=0.8)
 
     assert [g.result.tokens for g in generation] == alone
-    assert max(together) == len(given)
+    assert max(together) == len(inputs)
 
 
 @pytest.mark.parametrize("prompt", [[1, 2], [np.int64(1), np.int64(2)], [torch.tensor(1), torch.tensor(2)]])

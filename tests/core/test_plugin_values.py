@@ -46,18 +46,18 @@ def reading_run():
 
 def test_a_plugin_reads_the_values_of_each_request():
     reader, run = reading_run()
-    given = {"scale": 2, "ids": [1, 2]}
-    run.submit([1, 2], max_tokens=2, name="a", plugin_values={"reader": given})
+    values = {"scale": 2, "ids": [1, 2]}
+    run.submit([1, 2], max_tokens=2, name="a", plugin_values={"reader": values})
     run.submit([1, 2], max_tokens=2, name="b", plugin_values=MappingProxyType({"reader": {"any": {"x": [None, True]}}}))
     run.submit([1, 2], max_tokens=2, name="c")
-    given["ids"].append(3)
+    values["ids"].append(3)
     finish(run)
 
     assert reader.seen == {"a": {"scale": 2.0, "ids": (1, 2)}, "b": {"any": {"x": [None, True]}}, "c": {}}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         (3, "plugin_values is of type int"),
         ([("reader", {})], "plugin_values is of type list"),
@@ -81,10 +81,10 @@ def test_a_plugin_reads_the_values_of_each_request():
         ({"reader": {"any": [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}}, "more than 16 levels"),
     ],
 )
-def test_wrong_values_are_refused_before_the_first_token(given, message):
+def test_wrong_values_are_refused_before_the_first_token(values, message):
     reader, run = reading_run()
     with pytest.raises(UsageError) as refused:
-        run.submit([1, 2], plugin_values=given)
+        run.submit([1, 2], plugin_values=values)
 
     assert message in str(refused.value)
     assert not run.busy

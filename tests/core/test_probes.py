@@ -149,17 +149,17 @@ def test_rows_are_reserved_for_all_methods_or_for_none():
 
 def test_a_vector_is_copied_when_it_is_probed():
     """A method may write into its buffer again."""
-    given = []
+    buffers = []
 
     def make(drafted):
-        given.append(vector())
-        return Probes([-1], embeds={0: given[-1]})
+        buffers.append(vector())
+        return Probes([-1], embeds={0: buffers[-1]})
 
     class Writes(Guesses):
         @hookimpl
         def draft(self, step):
             super().draft(step)
-            for buffer in given:
+            for buffer in buffers:
                 buffer.fill_(torch.nan)
 
     method = Writes(make)

@@ -147,10 +147,10 @@ SAMPLINGS = dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"
     st.dictionaries(st.integers(0, 47), st.floats(allow_nan=False).filter(lambda x: x < math.inf), max_size=48),
 )
 @settings(max_examples=150, deadline=None)
-def test_no_sampling_ends_somebody_else(given, bias):
+def test_no_sampling_ends_somebody_else(fields, bias):
     """A request whose token cannot be chosen ends alone, for small, large and narrow logits."""
     try:
-        sampling = Sampling(**given, logit_bias=bias)
+        sampling = Sampling(**fields, logit_bias=bias)
     except UsageError:
         return
     beside(sampling=sampling)

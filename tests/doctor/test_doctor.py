@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_doctor.acceptance import Texts
 from spec_doctor.command import doctor
-from spec_doctor.diagnosis import Tried, diagnose_head, is_mapped_wrongly
+from spec_doctor.diagnosis import ReadingResult, diagnose_head, is_mapped_wrongly
 from spec_doctor.fix import write_fixed
 from spec_doctor.scores import Difference, Score, acceptance_of, difference_of, score_reading, write_references
 from spec_doctor.texts import TEXTS
@@ -170,7 +170,7 @@ def test_a_map_of_another_order_is_seen_in_the_tokens():
 )
 def test_a_reading_that_only_helps_later_tokens_has_to_help_much(ratio, first, better):
     """Heads that trained for seconds go on better in readings that they were not trained in."""
-    assert Tried(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio, first)).is_better == better
+    assert ReadingResult(None, None, Difference(1.4, 16.0, 0.15, 4.4, ratio, first)).is_better == better
 
 
 @pytest.mark.parametrize("small", [False, True])

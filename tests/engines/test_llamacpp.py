@@ -83,7 +83,7 @@ def test_rows_of_drafts_have_equal_bits_where_the_target_says_so(file):
 @pytest.mark.parametrize("hurt, message", [(0, ""), (1e-6, "a row before or in a draft of 1 differs by")])
 def test_the_probe_finds_rows_that_depend_on_their_draft(monkeypatch, hurt, message):
     drafted = probe._draft_rows
-    monkeypatch.setattr(probe, "_draft_rows", lambda *given: probe._alone(*given[:2])[: 1 + given[2]] + hurt)
+    monkeypatch.setattr(probe, "_draft_rows", lambda *args: probe._alone(*args[:2])[: 1 + args[2]] + hurt)
     loaded = target(tiny_gguf(context=128))
 
     assert loaded.info.exact == ("no" if hurt else "chains")

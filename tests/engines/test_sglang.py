@@ -39,11 +39,11 @@ def target():
 
 def start(monkeypatch, target, methods, draft_max=4, **more):
     """The worker that SGLang makes."""
-    given = options(methods, draft_max, **more)
-    fake_sglang.install(monkeypatch, given["speculative_num_draft_tokens"])
+    server_options = options(methods, draft_max, **more)
+    fake_sglang.install(monkeypatch, server_options["speculative_num_draft_tokens"])
     from spec_engines.sglang.interface import Worker
 
-    args = fake_sglang.server_args(str(directory("zoo:pico")), **given)
+    args = fake_sglang.server_args(str(directory("zoo:pico")), **server_options)
     return Worker(args, 0, 0, fake_sglang.TargetWorker(target))
 
 

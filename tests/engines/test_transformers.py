@@ -138,12 +138,12 @@ def test_every_method_drafts_and_changes_no_text(name, temperature):
 def test_plain_decoding_gives_the_text_of_generate(model):
     target = of_the_zoo(model)
     for prompt, tokens in zip(PROMPTS, plain(model, 0.0), strict=True):
-        given = torch.tensor([target.tokenizer.encode(prompt)])
+        ids = torch.tensor([target.tokenizer.encode(prompt)])
         generated = target.model.generate(
-            given, attention_mask=torch.ones_like(given), max_new_tokens=24, do_sample=False, eos_token_id=None,
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, eos_token_id=None,
             pad_token_id=0,
         )  # fmt: skip
-        assert generated[0, given.shape[1] :].tolist() == tokens
+        assert generated[0, ids.shape[1] :].tolist() == tokens
 
 
 @pytest.mark.filterwarnings("error::FutureWarning")

@@ -77,10 +77,10 @@ def test_rows_of_every_kind_are_as_if_each_sequence_were_alone():
     needs = Needs(trees=True, final=True, hidden={0, 1, 2})
     drafts = [None, Draft([5, 6, 7]), Draft([5, 6, 7], parents=[-1, -1, 1]), Draft([4])]
     texts = [[1, 2, 3], [4], [5, 6], [7, -1, 9, 10, 11]]
-    given = torch.linspace(-1, 1, width, dtype=torch.float64)
+    vector = torch.linspace(-1, 1, width, dtype=torch.float64)
 
     def step(indices):
-        seqs = [open_sequence(loaded, {1: given} if i == 3 else {}) for i in indices]
+        seqs = [open_sequence(loaded, {1: vector} if i == 3 else {}) for i in indices]
         parts = [Part(s, 0, texts[i], decides=True, draft=drafts[i]) for i, s in zip(indices, seqs, strict=True)]
         return forward(loaded, parts, needs).output
 

@@ -29,8 +29,8 @@ def first(monkeypatch):
     return first
 
 
-def params(**given):
-    return SimpleNamespace(**{**DEFAULTS, **given})
+def params(**fields):
+    return SimpleNamespace(**{**DEFAULTS, **fields})
 
 
 def runner_of(*requests):

@@ -85,7 +85,7 @@ def test_chains_of_the_same_model_are_always_right(monkeypatch):
     """Greedy and coupled chains are one call; with cuts they are chosen on the host. Texts end at several depths."""
     calls = []
     whole = drafting.cut_chain
-    monkeypatch.setattr(drafting, "cut_chain", lambda *given: calls.append(1) or whole(*given))
+    monkeypatch.setattr(drafting, "cut_chain", lambda *args: calls.append(1) or whole(*args))
     target = load(tiny_gguf(0, layers=1), **OPTIONS)
     settings = {"draft-model": {"file": str(tiny_gguf(0, layers=1)), "p_min": 0.0, "draft_max": 3}}
     requests = [Request([1, 2, i], max_tokens=3 + i, seed=i, sampling=s) for i, s in enumerate(SAMPLINGS)]

@@ -96,28 +96,28 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> A
 
 def for_repeats() -> Arguments:
     """One key in every row, without decay, with full writes: the worst conditioned run."""
-    given = for_delta(chain(21, runs=((0, 19),)), "head")
+    arguments = for_delta(chain(21, runs=((0, 19),)), "head")
     ones = torch.ones(21, 2)
-    return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
+    return arguments | {"k": spread(arguments["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
 
 
 def for_forgetting() -> Arguments:
     """Decays whose sums exceed the range of exponentials in some channels at once, in others never."""
-    given = for_delta(chain(21, runs=((0, 19),)), "channel")
-    return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
+    arguments = for_delta(chain(21, runs=((0, 19),)), "channel")
+    return arguments | {"g": spread(arguments["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
 
 
 def for_scan(lineage: Lineage, heads: str = "shared") -> Arguments:
     """Mamba-2: keys and queries of any length, values written by steps of any size, and a skip."""
-    given = for_delta(lineage, "head", heads)
-    rows, value_heads = given["beta"].shape
-    more = {name: spread(torch.randn(given[name].shape)) for name in ("q", "k")}
-    return given | more | {"beta": spread(2 * torch.rand(rows, value_heads)), "skip": torch.randn(value_heads)}
+    arguments = for_delta(lineage, "head", heads)
+    rows, value_heads = arguments["beta"].shape
+    more = {name: spread(torch.randn(arguments[name].shape)) for name in ("q", "k")}
+    return arguments | more | {"beta": spread(2 * torch.rand(rows, value_heads)), "skip": torch.randn(value_heads)}
 
 
-def gated_delta(given: Arguments) -> tuple[Tensor, Tensor]:
+def gated_delta(arguments: Arguments) -> tuple[Tensor, Tensor]:
     """o and d by the kernels, stage by stage; states are overwritten."""
-    own = {name: m.to(DEVICE) if isinstance(m, Tensor) else m for name, m in given.items()}
+    own = {name: m.to(DEVICE) if isinstance(m, Tensor) else m for name, m in arguments.items()}
     lineage, states, v = own["lineage"], own["states"], own["v"]
     heads, key_dim, value_dim = states.shape[1:]
     whole = plan(lineage)
@@ -136,7 +136,7 @@ def gated_delta(given: Arguments) -> tuple[Tensor, Tensor]:
             compute_runs(rows, pieces, Solved(*(room(len(stage.pieces), heads, PIECE, width) for width in widths)))
         else:
             compute_rows(rows, pieces)
-    given["states"].copy_(states)
+    arguments["states"].copy_(states)
     return o.cpu(), d.cpu()
 
 
@@ -145,13 +145,13 @@ def close(kernel: Tensor, plain: Tensor) -> None:
     assert (kernel - plain).nan_to_num().norm() <= RATIO * plain.nan_to_num().norm()
 
 
-def plain_rule(given: Arguments) -> tuple[Tensor, Tensor]:
+def plain_rule(arguments: Arguments) -> tuple[Tensor, Tensor]:
     """o and d in torch."""
-    skip = given.pop("skip", None)
+    skip = arguments.pop("skip", None)
     if skip is None:
-        return reference.gated_delta(**given)
-    o, d = reference.scan(**given)
-    return o + skip[:, None] * given["v"], d
+        return reference.gated_delta(**arguments)
+    o, d = reference.scan(**arguments)
+    return o + skip[:, None] * arguments["v"], d
 
 
 CASES = {
@@ -173,25 +173,25 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_agree_with_the_rule(name):
-    given = CASES[name]()
-    plain = {**given, "states": given["states"].clone()}
+    arguments = CASES[name]()
+    plain = {**arguments, "states": arguments["states"].clone()}
 
-    for kernel, expected in zip(gated_delta(given), plain_rule(plain), strict=True):
+    for kernel, expected in zip(gated_delta(arguments), plain_rule(plain), strict=True):
         close(kernel, expected)
-    close(given["states"], plain["states"])
+    close(arguments["states"], plain["states"])
 
 
 def test_a_node_of_a_tree_has_the_bits_of_its_path_token_by_token():
     """One row per step, each kept where the next begins: outputs and the last state are equal bit for bit."""
-    given = for_delta(ragged_lineage(kept=True))
-    alone = given["states"].clone()
-    o, _ = gated_delta(given)
+    arguments = for_delta(ragged_lineage(kept=True))
+    alone = arguments["states"].clone()
+    o, _ = gated_delta(arguments)
 
     for row in (4, 6, 9):
-        one = {name: given[name][row : row + 1] for name in ("q", "k", "v", "g", "beta")}
-        single = given | one | {"states": alone, "lineage": Lineage([-1], [1], [1], [0])}
+        one = {name: arguments[name][row : row + 1] for name in ("q", "k", "v", "g", "beta")}
+        single = arguments | one | {"states": alone, "lineage": Lineage([-1], [1], [1], [0])}
         assert torch.equal(o[row], gated_delta(single)[0][0])
-    assert torch.equal(given["states"][7], alone[1])
+    assert torch.equal(arguments["states"][7], alone[1])
 
 
 @pytest.mark.gpu
@@ -199,14 +199,14 @@ def test_a_node_of_a_tree_has_the_bits_of_its_path_token_by_token():
 @pytest.mark.parametrize("name", ["kept", "tree-laid-aside", "runs"])
 def test_a_repeated_call_gives_the_same_bits(name):
     """A race between threads, or between a state that is written and one that is read, moves bits now and then."""
-    given = CASES[name]()
-    states = given["states"].clone()
-    first, after = gated_delta(given), given["states"].clone()
+    arguments = CASES[name]()
+    states = arguments["states"].clone()
+    first, after = gated_delta(arguments), arguments["states"].clone()
 
     for _ in range(50):
-        given["states"].copy_(states)
-        assert all(torch.equal(a, b) for a, b in zip(first, gated_delta(given), strict=True))
-        assert torch.equal(after.nan_to_num(), given["states"].nan_to_num())
+        arguments["states"].copy_(states)
+        assert all(torch.equal(a, b) for a, b in zip(first, gated_delta(arguments), strict=True))
+        assert torch.equal(after.nan_to_num(), arguments["states"].nan_to_num())
 
 
 def test_columns_of_a_state_fit_in_one_warp():

@@ -230,11 +230,11 @@ def test_a_status_is_a_plain_error(hub: LocalHub, where, status, words, capsys):
 def test_a_client_that_leaves_early_prints_nothing(hub: LocalHub, path, request_bytes, capfd):
     """As after a status that ends a transfer: the hub of the tests has then nobody to answer to."""
     hub.add("o/n", **{"x.gguf": bytes(1 << 24)})
-    given = request_bytes.replace(b"%s", path.encode())
+    request = request_bytes.replace(b"%s", path.encode())
     for address in (hub.endpoint, hub.storage):
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
-            client.sendall(given)
+            client.sendall(request)
     time.sleep(0.3)
 
     assert capfd.readouterr().err == ""

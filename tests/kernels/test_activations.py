@@ -47,11 +47,11 @@ class Requantised:
         return getattr(self.source, name)
 
 
-def of_types(rest: str, head: str, wish: str = "auto", isa: str | None = None):
+def of_types(rest: str, head: str, choice: str = "auto", isa: str | None = None):
     """A tiny random target with weights of these types."""
     target = load(tiny_gguf(), kernels="native", threads=1)
     was = target.executor
-    target.executor = Native(was.model, Requantised(was.source, rest, head), Options(wish, isa=isa))
+    target.executor = Native(was.model, Requantised(was.source, rest, head), Options(choice, isa=isa))
     return target
 
 
@@ -137,18 +137,18 @@ def test_the_benchmark_rounds_weights_to_within_a_step(type):
     assert (values - weights).square().mean() < 0.01
 
 
-@pytest.mark.parametrize("wish", native.ACTIVATIONS)
+@pytest.mark.parametrize("choice", native.ACTIVATIONS)
 @pytest.mark.parametrize("rest", ["Q4_0", "Q8_0"])
-def test_a_forced_type_is_in_force(rest, wish):
-    formats = of_types(rest, rest, wish).executor.activations
+def test_a_forced_type_is_in_force(rest, choice):
+    formats = of_types(rest, rest, choice).executor.activations
 
-    assert (formats.name, formats.why) == (wish, "")
+    assert (formats.name, formats.why) == (choice, "")
 
 
 @pytest.mark.parametrize("rest, name", [("Q4_0", "int8"), ("Q8_0", "int15")])
 def test_auto_has_the_bits_of_what_it_chose(rest, name):
     other = {"int8": "int15", "int15": "int8"}[name]
-    logits = {wish: fresh(of_types(rest, rest, wish), PROMPT).logits for wish in ("auto", name, other)}
+    logits = {choice: fresh(of_types(rest, rest, choice), PROMPT).logits for choice in ("auto", name, other)}
 
     assert torch.equal(logits["auto"], logits[name])
     assert not torch.equal(logits["auto"], logits[other])

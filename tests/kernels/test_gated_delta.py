@@ -45,9 +45,9 @@ def stored_states(seed: int = 7) -> torch.Tensor:
     return torch.randn(N, HV, DK, DV, generator=torch.Generator().manual_seed(seed))
 
 
-def loop(given: dict, states: torch.Tensor, lineage: Lineage, key_of: torch.Tensor) -> tuple:
+def loop(arrays: dict, states: torch.Tensor, lineage: Lineage, key_of: torch.Tensor) -> tuple:
     """The definition, in float64: (o, {row: state after it})."""
-    q, k, v, g, beta = (m.double() for m in given.values())
+    q, k, v, g, beta = (m.double() for m in arrays.values())
     after, out = {}, []
     for r in range(lineage.rows):
         state = after[lineage.parents[r]] if lineage.parents[r] >= 0 else states[lineage.source[r]].double()
@@ -63,11 +63,11 @@ def loop(given: dict, states: torch.Tensor, lineage: Lineage, key_of: torch.Tens
 @pytest.mark.parametrize("heads", KEYS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_row_and_every_kept_state_is_that_of_the_loop(decay: str, heads: str) -> None:
-    lineage, given, states = ragged_lineage(), inputs(11, decay), stored_states()
-    expected, after = loop(given, states, lineage, KEYS[heads])
+    lineage, arrays, states = ragged_lineage(), inputs(11, decay), stored_states()
+    expected, after = loop(arrays, states, lineage, KEYS[heads])
     others = [i for i in range(N) if i not in lineage.keep]
     untouched = states[others].clone()
-    o, _ = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS[heads])
+    o, _ = gated_delta(**arrays, states=states, lineage=lineage, key_of=KEYS[heads])
     assert (o - expected).abs().max() < 3e-6
     for row, place in enumerate(lineage.keep):
         if place >= 0:
@@ -78,21 +78,21 @@ def test_every_row_and_every_kept_state_is_that_of_the_loop(decay: str, heads: s
 @pytest.mark.parametrize("decay", DECAYS)
 def test_a_run_computed_together_is_the_run_computed_row_by_row(decay: str) -> None:
     rows = 3 + 2 * CHUNK + 2
-    given, states = inputs(rows, decay), stored_states()
+    arrays, states = inputs(rows, decay), stored_states()
     lineage = chain(rows, chunks=[(3, CHUNK), (3 + CHUNK, CHUNK)])
-    expected, after = loop(given, states, lineage, KEYS["tiled"])
-    o, _ = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS["tiled"])
+    expected, after = loop(arrays, states, lineage, KEYS["tiled"])
+    o, _ = gated_delta(**arrays, states=states, lineage=lineage, key_of=KEYS["tiled"])
     assert (o - expected).abs().max() < 1e-5
     assert (states[0] - after[rows - 1]).abs().max() < 1e-5
 
 
 def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree() -> None:
-    given, key_of = inputs(11), KEYS["tiled"]
+    arrays, key_of = inputs(11), KEYS["tiled"]
     together = stored_states()
-    o, _ = gated_delta(**given, states=together, lineage=ragged_lineage(), key_of=key_of)
+    o, _ = gated_delta(**arrays, states=together, lineage=ragged_lineage(), key_of=key_of)
     alone = stored_states()
     for row in (4, 6, 9):  # a path of the tree, one token at a time
-        one = {name: m[row : row + 1] for name, m in given.items()}
+        one = {name: m[row : row + 1] for name, m in arrays.items()}
         single, _ = gated_delta(**one, states=alone, lineage=Lineage([-1], [1], [1], [0]), key_of=key_of)
         assert torch.equal(single[0], o[row])
     assert torch.equal(alone[1], together[7])
@@ -100,11 +100,11 @@ def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree() -> None:
 
 @pytest.mark.parametrize("decay", DECAYS)
 def test_replayed_records_give_the_state_bit_for_bit(decay: str) -> None:
-    lineage, given, states = ragged_lineage(), inputs(11, decay), stored_states()
-    _, d = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS["tiled"])
-    replay_rows(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=8)
+    lineage, arrays, states = ragged_lineage(), inputs(11, decay), stored_states()
+    _, d = gated_delta(**arrays, states=states, lineage=lineage, key_of=KEYS["tiled"])
+    replay_rows(states, arrays["k"], d, arrays["g"], KEYS["tiled"], path=[6, 9], source=1, target=8)
     assert torch.equal(states[8], states[7])
-    replay_rows(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=1)
+    replay_rows(states, arrays["k"], d, arrays["g"], KEYS["tiled"], path=[6, 9], source=1, target=1)
     assert torch.equal(states[1], states[7])
 
 

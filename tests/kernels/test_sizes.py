@@ -522,10 +522,10 @@ def test_an_embedding_of_another_width_than_the_models_is_refused(kernels, width
     if kernels == "native" and native.problem() is not None:
         pytest.skip(native.problem())
     executor = EXECUTORS[kernels](Model((OPS["embed"],)), Numbers())
-    given = {1: torch.zeros(width)}
+    embeds = {1: torch.zeros(width)}
 
     with pytest.raises(ValueError, match=rf"the embedding of row 1 has shape \[{width}\], \[24\] is needed"):
-        executor.run(ForwardBatch(torch.tensor([1, -1]), torch.tensor([0, 1]), [SequenceRows(None, 0, 2, 0)], given))
+        executor.run(ForwardBatch(torch.tensor([1, -1]), torch.tensor([0, 1]), [SequenceRows(None, 0, 2, 0)], embeds))
 
 
 @pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")

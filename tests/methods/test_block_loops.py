@@ -74,7 +74,7 @@ def draft(change, scores: float = 0.0, depth: int = 3, width: int = 1):
     blocks = [(5, torch.randn(3, file.head.draft_vocab, generator=torch.Generator().manual_seed(0)), states)]
     chooser = native.module.chooser(None, (1, 0, 0), 0, (1, 0), [5], 1, 300, 8) if width > 1 else None
     call = part.executor.program.draft
-    program = mock.Mock(draft=lambda *given: call(*given[:9], *change(list(given[9:]))))
+    program = mock.Mock(draft=lambda *args: call(*args[:9], *change(list(args[9:]))))
     with mock.patch.object(part.executor, "program", program):
         return part.draft(blocks, [DraftLimits(depth, depth, width, 0.0, frozenset(), 1.0, chooser)], False)
 

@@ -52,16 +52,16 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     """The differentiable head's logits, where a window ends inside the context and inside the block."""
     torch.manual_seed(0)
     target = load(tiny_gguf(0, layers=4), dtype="float32", cache_dtype="float32", device="cpu", kernels=kernels)
-    given = train("dflash", target, windows=(3, 6), causal=causal)
+    trained_head = train("dflash", target, windows=(3, 6), causal=causal)
     tokens, states = [5, 9, 2, 77, 31, 8, 4, 1, 60, 12, 3], torch.randn(10, 2, 32)
     features = states.flatten(1)
-    oracle = Trainable(given.shape, given.weights, rope_frequencies(given.shape))
+    oracle = Trainable(trained_head.shape, trained_head.weights, rope_frequencies(trained_head.shape))
     table = target.tensor("token_embd.weight").float()
     block = table[torch.tensor([tokens[-1], 299, 299, 299])]
     with torch.no_grad():
         hidden = oracle.blocks(block[None], oracle.fuse(features), torch.tensor([10]))[0, 1:]
 
-    write_head(given, target, tmp_path / "head.gguf", "gguf", "f32")
+    write_head(trained_head, target, tmp_path / "head.gguf", "gguf", "f32")
     file = load(tmp_path / "head.gguf", weights=False)
     file.head = attrs.evolve(file.head, windows=(3, 6), causal=causal)
     head = Layers(file, target.executor)

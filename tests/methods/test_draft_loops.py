@@ -99,7 +99,7 @@ def calls(monkeypatch) -> list[int]:
 def in_python(monkeypatch, form: str) -> None:
     """Tokens of sampled drafts and of trees are chosen in Python from now on, by the native choice or by numpy."""
     if form == "native choice":
-        monkeypatch.setattr(TokenDrafter, "chooser", lambda *given, **named: None)
+        monkeypatch.setattr(TokenDrafter, "chooser", lambda *args, **named: None)
     else:
         monkeypatch.setattr(native, "module", None)
 
@@ -195,7 +195,7 @@ def test_the_reference_executor_draws_token_by_token(drafter, calls):
 def test_the_reference_drafts_greedy_chains_of_several_sequences_in_one_call(drafter, monkeypatch):
     requests = [request(i, Sampling()) for i in range(3)]
     by_name, texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
-    monkeypatch.setattr(TokenDrafter, "limits", lambda *given: None)
+    monkeypatch.setattr(TokenDrafter, "limits", lambda *args: None)
     again, same_texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
 
     assert texts == same_texts

@@ -80,12 +80,12 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     """Two steps of the differentiable head, the second on the output of the first."""
     torch.manual_seed(0)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = train("eagle3", target, **VARIANTS[name])
+    trained_head = train("eagle3", target, **VARIANTS[name])
     norms = {"input_norm.weight": 96} if name == "norm_before_fc" else {}
     norms |= {f"input_norm.{i}.weight": 32 for i in range(3)} if name == "fc_norm" else {}
-    weights = {**given.weights, **{n: torch.rand(size) + 0.5 for n, size in norms.items()}}
+    weights = {**trained_head.weights, **{n: torch.rand(size) + 0.5 for n, size in norms.items()}}
     weights["output_norm.weight"] = torch.rand(32) + 0.5
-    oracle, states = Trainable(given.shape, weights, rope_frequencies(given.shape)), torch.randn(3, 6, 32)
+    oracle, states = Trainable(trained_head.shape, weights, rope_frequencies(trained_head.shape)), torch.randn(3, 6, 32)
     tokens = [5, 9, 2, 7, 3, 1]
     table = target.tensor("token_embd.weight").float()
     with torch.no_grad():
@@ -94,8 +94,8 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
         expected = [oracle.hidden_rows(y[-1]) @ weights["output.weight"].T for y in outputs]
 
-    turning = rope_frequencies(given.shape), 1.0
-    file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
+    turning = rope_frequencies(trained_head.shape), 1.0
+    file = SimpleNamespace(head=Described(trained_head.shape), source=Given(weights), rotation=lambda: turning)
     layer = Layer(file, target.executor)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(list(states)), {})
@@ -135,10 +135,10 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     """A node's probability is that of its path drafted as a chain; no forward for nodes that cannot be drafted."""
     torch.manual_seed(1)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = train("eagle3", target)
-    weights = {**given.weights, "output.weight": torch.randn(300, 32) / 2}
-    turning = rope_frequencies(given.shape), 1.0
-    file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
+    trained_head = train("eagle3", target)
+    weights = {**trained_head.weights, "output.weight": torch.randn(300, 32) / 2}
+    turning = rope_frequencies(trained_head.shape), 1.0
+    file = SimpleNamespace(head=Described(trained_head.shape), source=Given(weights), rotation=lambda: turning)
     layer = Layer(file, target.executor)
     tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])
     limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()

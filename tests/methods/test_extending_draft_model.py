@@ -70,7 +70,7 @@ BEGINNINGS = {
 def test_it_appends_what_it_drafts_alone_behind_the_same_text(sampling, begins, rule, form, monkeypatch):
     """Tokens and rows, from forwards of a new sequence of the draft model, with the noise of the very positions."""
     if form == "python":
-        monkeypatch.setattr(TokenDrafter, "limits", lambda *given, **named: None)
+        monkeypatch.setattr(TokenDrafter, "limits", lambda *args, **named: None)
     asked = requests(SAMPLINGS[sampling])
     begun = Begins(texts_of(target_of("dense"), asked), **BEGINNINGS[begins])
     witness = Witness("draft-model", lambda text, drafted: alone(run, [*text, *drafted]))

@@ -65,7 +65,7 @@ def teacher_forced(run, text, drafted):
 def test_it_appends_what_its_layer_says_behind_these_tokens(sampling, begins, rule, form, monkeypatch):
     """Tokens and rows, of three sequences together that have drafts of different lengths to read, or none."""
     if form == "python":
-        monkeypatch.setattr(TokenDrafter, "limits", lambda *given, **named: None)
+        monkeypatch.setattr(TokenDrafter, "limits", lambda *args, **named: None)
     asked = requests(SAMPLINGS[sampling])
     witness = Witness("mtp", lambda text, drafted: teacher_forced(run, list(text), drafted))
     run = start(Begins(texts_of(target_of("hybrid"), asked), **BEGINNINGS[begins]), extending(), rule, witness)

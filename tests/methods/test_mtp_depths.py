@@ -368,7 +368,7 @@ class Given:
 @pytest.mark.parametrize("before", [1, 2, 4])
 def test_behind_the_draft_of_another_method_the_layer_of_that_place_drafts(deep, before, form, monkeypatch):
     if form == "python":
-        monkeypatch.setattr(TokenDrafter, "limits", lambda *given, **named: None)
+        monkeypatch.setattr(TokenDrafter, "limits", lambda *args, **named: None)
     depths, tokens, begun = len(next_token_layers(deep)), [4, 9, 2, 7, 5, 5, 1, 3], [8, 1, 30, 2][:before]
     method = ("mtp", {"p_min": 0.0, "draft_max": 3, "extend": True})
     run = Run(deep, [("given", Given(begun, len(tokens))), method], draft_max=before + 3)

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_methods.ngram import Index, Ngram, NgramState, best_match, continuation, cut_at_end, evidence, max_length
+from spec_methods.ngram import Index, Ngram, NgramState, best_match, continuation, cut_at_end, max_length, new_estimates
 
 from spec_core import Run, Sampling
 from spec_core.testing import ToyTarget
@@ -109,23 +109,23 @@ def test_memory_stays_under_its_bound():
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
     """Rejections shorten drafts of such matches; look-ups without drafts restore the prior."""
-    fared = evidence()
-    before = fared.value(3)
+    estimates = new_estimates()
+    before = estimates.value(3)
     for _ in range(5):
-        fared.of(3).learn(drafted=4, accepted=0)
-    low = fared.value(3)
+        estimates.of(3).learn(drafted=4, accepted=0)
+    low = estimates.value(3)
     for _ in range(400):
-        fared.of(3).fade()
+        estimates.of(3).fade()
 
     assert low < 0.6 * before
-    assert fared.value(3) == pytest.approx(before, rel=0.02)
+    assert estimates.value(3) == pytest.approx(before, rel=0.02)
 
 
 def test_evidence_tests_only_up_to_the_first_rejection():
-    fared = evidence()
-    fared.of(3).learn(drafted=6, accepted=2)
+    estimates = new_estimates()
+    estimates.of(3).learn(drafted=6, accepted=2)
 
-    assert (fared.of(3).accepted, fared.of(3).tested) == (2, 3)
+    assert (estimates.of(3).accepted, estimates.of(3).tested) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,11 @@ def test_a_text_is_a_prediction_too_and_the_next_request_of_a_slot_has_its_own(p
     assert first.stats["accepted"] > 20 and second.stats["drafted"] == 0
 
 
-@pytest.mark.parametrize(("given", "message"), [(5, "the prediction is"), ([99], "outside the vocabulary")])
-def test_a_prediction_that_is_none_is_refused(given, message):
+@pytest.mark.parametrize(("prediction", "message"), [(5, "the prediction is"), ([99], "outside the vocabulary")])
+def test_a_prediction_that_is_none_is_refused(prediction, message):
     target = ToyTarget(vocab=12, recurrent=False)
     with Run(target, ["prediction"]) as run, pytest.raises(UsageError, match=message):
-        run.generate([1, 2], prediction=given)
+        run.generate([1, 2], prediction=prediction)
 
 
 def test_a_file_is_the_prediction_of_requests_without_one(tmp_path, pico):

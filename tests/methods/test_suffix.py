@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.suffix import Suffix, learn_path
 from spec_methods.suffix.automaton import NOTHING, ROOT, Automaton, End
-from spec_methods.suffix.continuations import DECAY, grow_suffix_tree
-from spec_methods.suffix.continuations import evidence as estimates
+from spec_methods.suffix.continuations import DECAY, grow_suffix_tree, new_estimates
 from spec_methods.suffix.store import Store, Track
 
 from spec_core import Run, Sampling
@@ -162,13 +161,13 @@ def test_memory_stays_under_its_bound():
 # drafting
 
 
-def draft_after(tokens: list[int], evidence: AcceptanceEstimates | None = None, **limits) -> list:
+def draft_after(tokens: list[int], estimates: AcceptanceEstimates | None = None, **limits) -> list:
     """Draft after a text that was learnt but for its last token."""
     track = Track(Store(1000, 32))
     track.write(tokens[:-1])
     asked = TreeLimits(**{"depth": 8, "nodes": 8, "width": 1, "p_min": 0.1} | limits)
     [(automaton, match)] = track.ahead([tokens[-1]])
-    return grow_suffix_tree(automaton, match, evidence or estimates(), asked)
+    return grow_suffix_tree(automaton, match, estimates or new_estimates(), asked)
 
 
 def ids(nodes: list) -> list[int]:
@@ -218,13 +217,13 @@ def test_a_token_that_never_occurred_drafts_nothing():
 
 def test_the_draft_ends_where_its_chance_falls_below_the_bound():
     """The chance of a path is the product of share and estimate of its tokens."""
-    evidence, tokens = estimates(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
-    whole = draft_after(tokens, evidence, p_min=0.0)
-    bound = draft_after(tokens, evidence, p_min=0.3)
+    estimates, tokens = new_estimates(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
+    whole = draft_after(tokens, estimates, p_min=0.0)
+    bound = draft_after(tokens, estimates, p_min=0.3)
 
     expected = 1.0
     for node in whole:
-        expected *= node.share * evidence.value(node.match)
+        expected *= node.share * estimates.value(node.match)
         assert node.chance == pytest.approx(expected)
     assert ids(bound) == ids(whole)[: sum(node.chance >= 0.3 for node in whole)] != ids(whole)
 
@@ -251,7 +250,7 @@ def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
 def test_siblings_come_from_shorter_matches_too():
     """After 5 1 2 came 9, after 1 2 also 7: the remaining probability of the long match goes to the shorter one."""
     tree = draft_after([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
-    long, short = estimates().value(3), estimates().value(2)
+    long, short = new_estimates().value(3), new_estimates().value(2)
 
     assert [(node.token, node.match) for node in tree] == [(9, 3), (7, 2)]
     assert [node.chance for node in tree] == pytest.approx([long, (1 - long) * 2 / 3 * short])
@@ -271,44 +270,44 @@ def test_trees_are_drafted_where_asked_for_and_possible(trees, width, branches):
 # evidence
 
 
-def counts(evidence: AcceptanceEstimates, match: int) -> list[float]:
-    return [evidence.of(match).accepted, evidence.of(match).tested]
+def counts(estimates: AcceptanceEstimates, match: int) -> list[float]:
+    return [estimates.of(match).accepted, estimates.of(match).tested]
 
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
     """Later acceptances outweigh earlier rejections of a match length."""
-    evidence = estimates()
-    before = evidence.value(5)
+    estimates = new_estimates()
+    before = estimates.value(5)
     for _ in range(10):
-        evidence.learn(5, False, 1.0)
-    low = evidence.value(5)
+        estimates.learn(5, False, 1.0)
+    low = estimates.value(5)
     for _ in range(100):
-        evidence.learn(5, True, 1.0)
+        estimates.learn(5, True, 1.0)
 
-    assert low < 0.4 * before < before < evidence.value(5)
+    assert low < 0.4 * before < before < estimates.value(5)
 
 
 def test_evidence_is_what_was_right_of_what_was_promised():
     """Older outcomes count less; lengths from 4 to 7 are one class."""
-    evidence = estimates()
+    estimates = new_estimates()
     for match, share, right in [(4, 1.0, True), (7, 0.5, False), (6, 0.5, True), (3, 1.0, False)]:
-        evidence.learn(match, right, share)
+        estimates.learn(match, right, share)
 
-    assert counts(evidence, 4) == pytest.approx([DECAY**2 + 1, DECAY**2 + 0.5 * DECAY + 0.5])
-    assert counts(evidence, 3) == [0, 1]
+    assert counts(estimates, 4) == pytest.approx([DECAY**2 + 1, DECAY**2 + 0.5 * DECAY + 0.5])
+    assert counts(estimates, 3) == [0, 1]
 
 
 def test_only_tested_tokens_are_learnt_from():
     """Accepted drafts and their siblings; nothing after a rejected one."""
     tree = draft_after([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
-    evidence = estimates()
-    learn_path(evidence, tree, (kept,))
+    estimates = new_estimates()
+    learn_path(estimates, tree, (kept,))
 
     tested = [node for node in tree if node.parent in (-1, kept)]
-    promised = sum(counts.tested for counts in evidence.counts.values())
+    promised = sum(counts.tested for counts in estimates.counts.values())
     assert promised == pytest.approx(sum(node.share for node in tested), rel=0.1)
-    assert 0 < sum(counts.accepted for counts in evidence.counts.values()) <= 1
+    assert 0 < sum(counts.accepted for counts in estimates.counts.values()) <= 1
 
 
 # in a run

@@ -238,9 +238,9 @@ def _embeds_of_wrong_widths(case: Case, target: Target) -> Iterator[str]:
             yield f"an embedding of width {other} is accepted"
         except UsageError:
             pass
-        given = {0: torch.zeros(other)}
+        embeds = {0: torch.zeros(other)}
         try:
-            executor.run(ForwardBatch(numbers([-1]), numbers([0]), [SequenceRows(executor.cache(16), 0, 1, 0)], given))
+            executor.run(ForwardBatch(numbers([-1]), numbers([0]), [SequenceRows(executor.cache(16), 0, 1, 0)], embeds))
             yield f"the executor takes an embedding of width {other}"
         except ValueError:
             pass

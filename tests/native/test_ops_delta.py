@@ -41,8 +41,8 @@ class Layer:
         q, k = (m / np.linalg.norm(m, axis=-1, keepdims=True) for m in draw.standard_normal((2, self.rows, hk, dk)))
         v, beta = draw.standard_normal((self.rows, hv, dv)), draw.random((self.rows, hv))
         g = -3 * draw.random((self.rows, hv, dk) if self.kind == CHANNELS else (self.rows, hv))
-        given = {"q": q * dk**-0.5, "k": k, "v": v, "g": g, "beta": beta}
-        self.inputs = {name: np.ascontiguousarray(m, dtype=np.float32) for name, m in given.items()}
+        arrays = {"q": q * dk**-0.5, "k": k, "v": v, "g": g, "beta": beta}
+        self.inputs = {name: np.ascontiguousarray(m, dtype=np.float32) for name, m in arrays.items()}
         self.states = draw.standard_normal((PLACES, hv, dk, dv)).astype(np.float32)
         self.skip = draw.standard_normal(hv).astype(np.float32)
 

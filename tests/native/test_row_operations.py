@@ -94,11 +94,11 @@ def test_columns_are_those_of_the_value(start, width):
     assert_equal(Columns("x", "z", start, width))
 
 
-@pytest.mark.parametrize("given", [{}, {0: 1.0}, {1: 2.0, 4: -3.0}])
-def test_rows_are_added_where_they_are_given(given):
+@pytest.mark.parametrize("scales", [{}, {0: 1.0}, {1: 2.0, 4: -3.0}])
+def test_rows_are_added_where_they_are_given(scales):
     """Of the second index; a batch without rows of the first."""
     torch.manual_seed(0)
-    added = {row: torch.randn(WIDTH) * scale for row, scale in given.items()}
+    added = {row: torch.randn(WIDTH) * scale for row, scale in scales.items()}
     x = torch.randn(ROWS, WIDTH)
     model = Model((Input("x", WIDTH), AddRows("x", 1), Tap("x", "x")))
     sequences = [SequenceRows(None, 0, ROWS, 0)]

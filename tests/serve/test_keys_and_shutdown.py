@@ -78,7 +78,7 @@ def test_the_program_speaks_https(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"ssl_cert_file": "cert.pem"}, "needs its key"),
         ({"ssl_cert_file": "none.pem", "ssl_key_file": "none.pem"}, "none.pem"),
@@ -87,8 +87,8 @@ def test_the_program_speaks_https(tmp_path):
         ({"reasoning_format": "deep"}, "reasoning_format"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_the_model_is_read(given, message):
-    flags = {f"serve.{name}": value for name, value in given.items()}
+def test_a_wrong_setting_is_refused_before_the_model_is_read(settings, message):
+    flags = {f"serve.{name}": value for name, value in settings.items()}
     with pytest.raises(UsageError, match=message):
         limits_of(resolve_layers(flags, {}, {}, setting_owners()))
 

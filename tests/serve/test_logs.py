@@ -38,9 +38,11 @@ def test_a_text_is_a_line_with_its_numbers_and_the_id_of_its_request(server, lin
     assert "secret" not in line
 
 
-@pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ä"])
-def test_an_id_that_is_no_short_word_is_replaced(given, server):
-    ids = [server.get("/health", headers={"X-Request-Id": given.encode()}).headers["x-request-id"] for _ in range(2)]
+@pytest.mark.parametrize("request_id", ["", "two words", "x" * 129, "ä"])
+def test_an_id_that_is_no_short_word_is_replaced(request_id, server):
+    ids = [
+        server.get("/health", headers={"X-Request-Id": request_id.encode()}).headers["x-request-id"] for _ in range(2)
+    ]
 
     assert len(ids[0]) == 32 and len(set(ids)) == 2
     assert server.post("/v1/completions", {}).headers["x-request-id"]  # a refusal has one too

@@ -77,7 +77,7 @@ def test_the_command_refuses_before_it_loads(monkeypatch):
     loaded = []
     original = description.load
     monkeypatch.setattr(
-        description, "load", lambda *a, **given: loaded.append(given["weights"]) or original(*a, **given)
+        description, "load", lambda *a, **options: loaded.append(options["weights"]) or original(*a, **options)
     )
     monkeypatch.setattr(description, "read_weights", lambda *a: loaded.append("weights"))
     result = CliRunner().invoke(cli, ["serve", "-m", "zoo:pico", "--port", "0", "-o", "serve.memory_mib=5"])

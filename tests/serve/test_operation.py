@@ -292,10 +292,10 @@ def test_an_address_that_cannot_be_had_is_refused(server):
         listening_socket(ServeSettings(host="no.such.host.invalid"))
 
 
-@pytest.mark.parametrize("given", [{"prot": 1}, {"port": "x"}, {"port": 70_000}, {"queue": -1}, {"api_key": ""}])
-def test_a_wrong_setting_is_refused(given):
+@pytest.mark.parametrize("settings", [{"prot": 1}, {"port": "x"}, {"port": 70_000}, {"queue": -1}, {"api_key": ""}])
+def test_a_wrong_setting_is_refused(settings):
     with pytest.raises(UsageError):
-        construct_plugin(ServeSettings, given, "serve")
+        construct_plugin(ServeSettings, settings, "serve")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):

@@ -36,8 +36,8 @@ def client():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(num_cpus=4, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        given = {"model": "zoo:pico", "methods": "ngram", "threads": 1, "max_sequences": 2, "replicas": 2}
-        serve.run(app({**given, "serve": {"api_key": "secret", "queue": 1}}), name="spec", route_prefix="/")
+        options = {"model": "zoo:pico", "methods": "ngram", "threads": 1, "max_sequences": 2, "replicas": 2}
+        serve.run(app({**options, "serve": {"api_key": "secret", "queue": 1}}), name="spec", route_prefix="/")
         yield httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=KEY, timeout=60)
         serve.shutdown()
         ray.shutdown()

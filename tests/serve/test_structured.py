@@ -45,8 +45,8 @@ def valid(text: str) -> bool:
 
 
 def ask(server, path: str = "/v1/completions", **body):
-    given = {"prompt": PROMPT, "max_tokens": 60, "temperature": 0.8, "seed": 3, **body}
-    return server.post(path, {name: value for name, value in given.items() if value is not None})
+    fields = {"prompt": PROMPT, "max_tokens": 60, "temperature": 0.8, "seed": 3, **body}
+    return server.post(path, {name: value for name, value in fields.items() if value is not None})
 
 
 FIELDS = {
@@ -146,8 +146,8 @@ WRONG_TAGS = {
 
 @pytest.mark.parametrize("name", WRONG_TAGS)
 def test_a_wrong_tag_is_refused_with_its_reason(server, name):
-    given, reason = WRONG_TAGS[name]
-    answer = ask(server, structured_outputs={"structural_tag": given})
+    tag, reason = WRONG_TAGS[name]
+    answer = ask(server, structured_outputs={"structural_tag": tag})
 
     assert answer.status_code == 400 and reason in answer.json()["error"]["message"]
 
@@ -232,7 +232,7 @@ def test_without_strict_calls_are_free():
 
 def test_a_function_without_parameters_has_no_arguments():
     empty = {"type": "object", "properties": {}, "required": []}
-    bare = [{"function": {"name": "now", "parameters": given}} for given in (None, {}, {"type": "object"}, empty)]
+    bare = [{"function": {"name": "now", "parameters": schema}} for schema in (None, {}, {"type": "object"}, empty)]
     for function in (*bare, {"function": {"name": "now"}}):
         constraint = structured.tools_constraint([function], "required")
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve.conversation import Talk
+from spec_serve.conversation import ChatPrompt
 from spec_serve.errors import ApiError
 from spec_serve.schemas import CalledFunction, Function, Message, Tool, ToolCall
 from spec_serve.template_forms import knows_tools
@@ -57,7 +57,7 @@ ORDERS = {
 def prompt(template, messages, tools=TOOLS):
     tokenizer = copy(load("zoo:pico").tokenizer)
     tokenizer.chat_template = TEMPLATES.get(template, template)
-    return Talk(list(messages), list(tools)).render(tokenizer)
+    return ChatPrompt(list(messages), list(tools)).render(tokenizer)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -100,9 +100,9 @@ def test_guided_texts_with_drafts_are_those_without(monkeypatch, temperature):
     run = Run(target, rule=("guidance", Guidance()))
     plain = [
         run.generate(
-            body["prompt"], max_tokens=24, temperature=temperature, seed=3, noise_stream=i, plugin_values=given
+            body["prompt"], max_tokens=24, temperature=temperature, seed=3, noise_stream=i, plugin_values=request_values
         )
-        for given in (values, {})
+        for request_values in (values, {})
         for i in range(8)
     ]
     guided, free = [one.result.text for one in plain[:8]], [one.result.text for one in plain[8:]]

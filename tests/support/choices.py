@@ -161,17 +161,17 @@ def choose_path(case: Case, count_max: int, part: float) -> list[Any]:
     terms = case.sampling._terms, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
     capsule = native.module.chooser(*terms, n, count_max)
     ids = torch.randperm(n)[: max(1, int(part * n))] if part < 1 else None
-    given = row if ids is None else row[ids]
+    logits = row if ids is None else row[ids]
     of = Chooser.of(capsule)
     wrong = [
         of.token([], torch.zeros(n + 1)),
-        of.token([], given[:1], torch.tensor([n])),
-        of.token([], given[:1], torch.tensor([-1])),
+        of.token([], logits[:1], torch.tensor([n])),
+        of.token([], logits[:1], torch.tensor([-1])),
     ]
     assert all(isinstance(reason, str) for reason in wrong)
     path: list[Any] = []
     while len(path) <= count_max:
-        path.append(of.token([token for token, _ in path], given, ids))
+        path.append(of.token([token for token, _ in path], logits, ids))
     return path
 
 

@@ -23,8 +23,8 @@ def main() -> int:
 
         real = measure.lap_of
 
-        def lap_of(*given):
-            result = real(*given)
+        def lap_of(*args):
+            result = real(*args)
             time.sleep(pause)
             return result
 

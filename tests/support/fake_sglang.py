@@ -122,8 +122,8 @@ class FutureMap:
 
 def server_args(model: str, **more: Any) -> SimpleNamespace:
     """Arguments of a server, as they reach an algorithm."""
-    given = {"pp_size": 1, "enable_dp_attention": False, "speculative_num_draft_tokens": None, "model_path": model}
-    return SimpleNamespace(**given | more)
+    defaults = {"pp_size": 1, "enable_dp_attention": False, "speculative_num_draft_tokens": None, "model_path": model}
+    return SimpleNamespace(**defaults | more)
 
 
 def request(key: str, prompt: list[int], tokens: int = 24, **more: Any) -> SimpleNamespace:

@@ -72,17 +72,17 @@ def test_a_published_head_fits_its_target_and_no_other(name):
 def test_a_head_written_in_a_layout_is_read_as_it_was(kind, layout, rows, tmp_path):
     torch.manual_seed(0)
     target = tiny_target(weights=False)
-    given = train(kind, target, rows)
+    trained_head = train(kind, target, rows)
     for form in ("gguf", layout):
-        write_head(given, target, tmp_path / form, form, "f32")
+        write_head(trained_head, target, tmp_path / form, form, "f32")
         file = open_head(tmp_path / form)
         head = file.head
 
-        assert same_mapping(head.d2t, given.d2t)
-        assert head.sources(4) == given.shape.sources
-        assert (head.draft_vocab, head.block) == (given.shape.draft_vocab, given.shape.block)
-        assert {n: torch.equal(file.tensor(n), t) for n, t in given.weights.items()} == dict.fromkeys(
-            given.weights, True
+        assert same_mapping(head.d2t, trained_head.d2t)
+        assert head.sources(4) == trained_head.shape.sources
+        assert (head.draft_vocab, head.block) == (trained_head.shape.draft_vocab, trained_head.shape.block)
+        assert {n: torch.equal(file.tensor(n), t) for n, t in trained_head.weights.items()} == dict.fromkeys(
+            trained_head.weights, True
         )
         assert file.misfit(target) is None
 
@@ -124,9 +124,9 @@ def test_other_ids_are_read_as_the_producer_means_them_unless_told_otherwise(tmp
 def test_ids_of_a_gguf_file_are_never_in_doubt(tmp_path):
     """[1, n/2 - 1, n - 4] would be the other reading's default."""
     target = tiny_target(weights=False)
-    given = train("eagle3", target)
-    shape = attrs.evolve(given.shape, sources=(1, 3, 4))
-    write_head(attrs.evolve(given, shape=shape), target, tmp_path / "h.gguf", "gguf", "f32")
+    trained_head = train("eagle3", target)
+    shape = attrs.evolve(trained_head.shape, sources=(1, 3, 4))
+    write_head(attrs.evolve(trained_head, shape=shape), target, tmp_path / "h.gguf", "gguf", "f32")
 
     assert head_of(tmp_path / "h.gguf").sources(8) == (1, 3, 4)
 

@@ -100,7 +100,7 @@ def _arena(monkeypatch, executor, threads, part_min):
 @compiled
 def test_executors_that_share_weights_share_rotations(monkeypatch):
     calls, real = [], rotary.cos_and_sin
-    monkeypatch.setattr(rotary, "cos_and_sin", lambda *given: calls.append(given) or real(*given))
+    monkeypatch.setattr(rotary, "cos_and_sin", lambda *args: calls.append(args) or real(*args))
     executor = load(tiny_gguf(4), kernels="native", threads=1).executor
     other = executor.with_layers(executor.model, executor.source)
     executor._extend_rotary(10)

@@ -138,9 +138,9 @@ def test_logits_are_those_of_transformers(name, tmp_path):
 @torch.no_grad()
 def continue_text(model, prompt: list[int], n: int) -> list[int]:
     """n greedy tokens of transformers over its own cache: states of gated delta nets, keys and values."""
-    given = torch.tensor([prompt])
+    ids = torch.tensor([prompt])
     options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    return model.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("name", NEWER)

@@ -39,9 +39,9 @@ def build_counts(monkeypatch):
     counts: Counter[str] = Counter()
     real_decoder, real_builder = decoder._decoder, build.Builder.__init__
 
-    def count_decoder(*given):
+    def count_decoder(*args):
         counts["model"] += 1
-        return real_decoder(*given)
+        return real_decoder(*args)
 
     def count_builder(self, shape, source, prefix="", layer=0):
         counts["builder"] += not prefix
@@ -126,8 +126,8 @@ def equal(a, b) -> bool:
 def test_a_description_reads_no_weight(monkeypatch):
     """Divisors of the rotation, where a file has them, are metadata."""
 
-    monkeypatch.setattr(GgufWeights, "load", lambda *given: pytest.fail("a weight was read"))
-    monkeypatch.setattr(GgufWeights, "blocks", lambda *given: pytest.fail("a weight was read"))
+    monkeypatch.setattr(GgufWeights, "load", lambda *args: pytest.fail("a weight was read"))
+    monkeypatch.setattr(GgufWeights, "blocks", lambda *args: pytest.fail("a weight was read"))
     model = describe(tiny_hybrid())
     assert model.target.info.layers and model.target.executor is None
     prepare(model, ["ngram"])

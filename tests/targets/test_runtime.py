@@ -192,10 +192,10 @@ def embed_token(target, token: int) -> tuple[int, torch.Tensor]:
 
 def test_a_prompt_row_may_be_an_embedding(target):
     token, row = embed_token(target, PROMPT[3])
-    given = [*PROMPT[:3], -1, *PROMPT[4:]]
-    seq = sequence(target, given, embeds={3: row})
+    tokens = [*PROMPT[:3], -1, *PROMPT[4:]]
+    seq = sequence(target, tokens, embeds={3: row})
 
-    output = forward(target, part(seq, 0, given))
+    output = forward(target, part(seq, 0, tokens))
 
     assert torch.equal(fresh(target, [*PROMPT[:3], token, *PROMPT[4:]]).logits, output.logits)
 

@@ -202,7 +202,7 @@ def test_chat_messages_become_the_templates_text(tokenizer):
 def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
     calls, real = [], tokenizers_of_gguf.from_gguf
-    count_calls = lambda *given, **more: calls.append(real(*given, **more)) or calls[-1]
+    count_calls = lambda *args, **more: calls.append(real(*args, **more)) or calls[-1]
     monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", count_calls)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())

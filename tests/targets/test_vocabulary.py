@@ -104,7 +104,7 @@ def test_arrays_of_a_large_vocabulary_stay_in_the_file(monkeypatch):
 def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
     """Neither `spec compat`, nor a method that does not fit, nor a model that is refused."""
     built = []
-    monkeypatch.setattr(gguf_vocabulary, "Backend", lambda *given: built.append(given))
+    monkeypatch.setattr(gguf_vocabulary, "Backend", lambda *args: built.append(args))
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
 
@@ -116,7 +116,7 @@ def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
 
 
 def test_a_run_of_a_tokenizer_that_cannot_be_built_is_refused_before_weights_are_read(monkeypatch, tmp_path):
-    monkeypatch.setattr(gguf_vocabulary, "listed_merges", lambda *given: [("no", "tokens")])
+    monkeypatch.setattr(gguf_vocabulary, "listed_merges", lambda *args: [("no", "tokens")])
     monkeypatch.setattr("spec_targets.runtime.plan.load_executor", None)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())

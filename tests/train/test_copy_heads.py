@@ -66,8 +66,8 @@ def test_an_initialised_dflash_head_drafts_three_tokens_of_repeated_text(teacher
 def test_a_head_that_cannot_copy_is_left_alone():
     """No rotary frequency is low enough to match tokens over a distance."""
     target = tiny_target()
-    given = train("eagle3", target)
-    shape = attrs.evolve(given.shape, rope_base=10.0)
+    trained_head = train("eagle3", target)
+    shape = attrs.evolve(trained_head.shape, rope_base=10.0)
     student = new_student(shape, None, target, 0, 3)
     before = {name: t.clone() for name, t in student.head.tensors_by_name().items()}
     add_copy_head(student, [Teacher(target, SOURCES["eagle3"]).sample(TextSample(tuple(range(20))))])

@@ -21,8 +21,8 @@ from tests.support.small_heads import SOURCES, tiny_target, train
 
 
 def untrained_student(kind, target, **more):
-    given = train(kind, target, **more)
-    return new_student(given.shape, given.d2t, target, 0, 3)
+    trained_head = train(kind, target, **more)
+    return new_student(trained_head.shape, trained_head.d2t, target, 0, 3)
 
 
 def sample(target, kind, length=20, start=0):
@@ -39,8 +39,8 @@ def test_a_shape_has_the_names_of_the_description():
 def test_unrolled_training_is_drafting():
     """Row p of step j equals a chain that starts at p with the same tokens."""
     target = tiny_target()
-    given = train("eagle3", target)
-    head = Eagle3(given.shape, given.weights, rope_frequencies(given.shape))
+    trained_head = train("eagle3", target)
+    head = Eagle3(trained_head.shape, trained_head.weights, rope_frequencies(trained_head.shape))
     embedded, fused = torch.randn(12, 32), torch.randn(12, 32)
     whole = head.unroll(embedded, fused, 4)
 
@@ -50,23 +50,23 @@ def test_unrolled_training_is_drafting():
             assert torch.allclose(chain[j][-1], whole[j][row], atol=1e-5)
 
 
-def draft_outputs(kind, student, given, before):
+def draft_outputs(kind, student, text_sample, before):
     """Outputs for the token at position 10, the last that is known."""
     if kind == "dflash":
-        return student.states([given], [torch.tensor([10])])
-    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fuse(before), 1)[0]
+        return student.states([text_sample], [torch.tensor([10])])
+    return student.head.unroll(student.vocab.embed(text_sample.tokens[1:11]), student.head.fuse(before), 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_draft_does_not_depend_on_later_positions(kind):
     """Tokens and hidden states after the last known token change no draft."""
     target = tiny_target()
-    student, given = untrained_student(kind, target), sample(target, kind)
-    changed = Sample(given.tokens.clone(), given.features.clone(), given.top_k, 0)
+    student, text_sample = untrained_student(kind, target), sample(target, kind)
+    changed = Sample(text_sample.tokens.clone(), text_sample.features.clone(), text_sample.top_k, 0)
     changed.features[10:] += 5
-    before = given.features[:10]
+    before = text_sample.features[:10]
 
-    drafts = [draft_outputs(kind, student, x, before) for x in (given, changed)]
+    drafts = [draft_outputs(kind, student, x, before) for x in (text_sample, changed)]
     assert torch.equal(*drafts)
 
 
@@ -74,10 +74,10 @@ def test_a_draft_does_not_depend_on_later_positions(kind):
 def test_blocks_and_rows_do_not_attend_to_each_other(kind):
     """The accepted length at a position does not depend on the positions that are evaluated with it."""
     target = tiny_target()
-    student, given = untrained_student(kind, target), sample(target, kind, 24)
-    short = Sample(given.tokens[:16], given.features[:16], given.top_k, 0)
+    student, text_sample = untrained_student(kind, target), sample(target, kind, 24)
+    short = Sample(text_sample.tokens[:16], text_sample.features[:16], text_sample.top_k, 0)
 
-    assert student.accepted_counts(given)[:10] == student.accepted_counts(short)[:10]
+    assert student.accepted_counts(text_sample)[:10] == student.accepted_counts(short)[:10]
 
 
 @pytest.mark.slow
@@ -91,11 +91,11 @@ def test_a_head_overfitted_to_one_text_drafts_it(kind, rows):
     tokens = known[torch.from_numpy(np.random.default_rng(0).integers(0, len(known), 24))]
     seen = Teacher(target, SOURCES[kind]).sample(TextSample(tuple(tokens.tolist())))
     logits = 30.0 * torch.nn.functional.one_hot(tokens.roll(-1), 300).float()
-    given = Sample(tokens, seen.features, TopK.of(logits), 4)
-    evaluation, optimizer = Evaluation([given]), torch.optim.Adam(student.head.parameters(), 1e-2)
+    text_sample = Sample(tokens, seen.features, TopK.of(logits), 4)
+    evaluation, optimizer = Evaluation([text_sample]), torch.optim.Adam(student.head.parameters(), 1e-2)
     first = evaluation.run(student).tokens_per_step
     for i in range(80):
-        student.loss([given], np.random.default_rng(i)).backward()
+        student.loss([text_sample], np.random.default_rng(i)).backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -118,8 +118,8 @@ def test_the_evaluation_counts_as_a_run_does():
 def test_probabilities_over_a_draft_vocabulary_are_not_renormalised():
     """The share of tokens that cannot be drafted is lost, so rows that they dominate have little weight."""
     target = tiny_target()
-    student, given = untrained_student("eagle3", target, rows=50), sample(target, "eagle3")
-    whole = given.top_k[:]
+    student, text_sample = untrained_student("eagle3", target, rows=50), sample(target, "eagle3")
+    whole = text_sample.top_k[:]
     top_k = student.vocab.draftable(whole)
     spread = torch.zeros(20, 50).scatter_add_(1, top_k.ids, top_k.p)
     expected = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
@@ -133,14 +133,14 @@ def test_the_loss_of_several_samples_is_the_mean_over_their_rows(kind, monkeypat
     """Packed samples with prompts of different lengths: the mean over all trained rows."""
     target = tiny_target()
     student = untrained_student(kind, target)
-    given = [sample(target, kind, 20, 6), sample(target, kind, 13), sample(target, kind, 17, 12)]
+    samples = [sample(target, kind, 20, 6), sample(target, kind, 13), sample(target, kind, 17, 12)]
     trained_rows = [13, 10, 4] if kind == "eagle3" else None
     monkeypatch.setattr(eagle3_student, "UNROLL_ONE_IN", 1)
     if kind == "dflash":
         monkeypatch.setattr(DFlashStudent, "_anchors", lambda self, x, rng: torch.arange(1, len(x.tokens) - 3))
-        trained_rows = [len(x.tokens) - 4 for x in given]
-    each = torch.stack([student.loss([x], np.random.default_rng(0)).detach() for x in given])
-    together = student.loss(given, np.random.default_rng(0)).detach()
+        trained_rows = [len(x.tokens) - 4 for x in samples]
+    each = torch.stack([student.loss([x], np.random.default_rng(0)).detach() for x in samples])
+    together = student.loss(samples, np.random.default_rng(0)).detach()
 
     assert float(together) == pytest.approx(
         float((each * torch.tensor(trained_rows)).sum() / sum(trained_rows)), rel=1e-5

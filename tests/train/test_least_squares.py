@@ -42,12 +42,16 @@ def loss(student, samples) -> float:
 
 @pytest.mark.slow
 def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts_and_calibration_changes_no_draft(read):
-    teacher, given, others = read
-    student, evaluation, tuning = untrained_student(teacher), Evaluation(others), given[: least_squares.TUNING_SAMPLES]
+    teacher, samples, others = read
+    student, evaluation, tuning = (
+        untrained_student(teacher),
+        Evaluation(others),
+        samples[: least_squares.TUNING_SAMPLES],
+    )
     before, lost = evaluation.run(student).accepted[0], loss(student, others)
-    least_squares.fit_student(student, given, teacher.final_states(given))
+    least_squares.fit_student(student, samples, teacher.final_states(samples))
     fitted, uncalibrated = evaluation.run(student), loss(student, tuning)
-    least_squares.calibrate_norm(student, given)
+    least_squares.calibrate_norm(student, samples)
 
     assert evaluation.run(student) == fitted
     assert loss(student, tuning) <= uncalibrated
@@ -57,20 +61,20 @@ def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts_and_calibr
 
 def test_the_final_states_are_the_input_of_the_output_matrix(read):
     """They are computed if the head does not read them."""
-    teacher, given, _ = read
+    teacher, samples, _ = read
     output = teacher.target.tensor("output.weight").float()
-    logits = teacher.final_states(given[:1])[0].float() @ output.T
-    top_k = given[0].top_k
+    logits = teacher.final_states(samples[:1])[0].float() @ output.T
+    top_k = samples[0].top_k
 
     assert (logits[25:].argmax(-1)[:, None] == top_k.ids[25:]).any(-1).all()
 
 
 @pytest.mark.parametrize("more", [{"norm_before_residual": False}], ids=["unnormed residual"])
 def test_a_head_of_unsuitable_sizes_is_left_alone(read, more):
-    teacher, given, _ = read
+    teacher, samples, _ = read
     student = untrained_student(teacher, **more)
     before = student.head.tensors_by_name()
-    least_squares.fit_student(student, given, teacher.final_states(given))
+    least_squares.fit_student(student, samples, teacher.final_states(samples))
 
     assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())
 

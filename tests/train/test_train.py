@@ -406,9 +406,9 @@ def test_the_curve_and_the_time_left_are_readable():
     assert clock(61.4) == "1 min 01 s"
 
 
-@pytest.mark.parametrize("given", ["", "a", "0,,1", "-1", "inf", "nan"])
-def test_invalid_temperatures_are_refused(given, data, tmp_path, capsys):
-    options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={given}"]
+@pytest.mark.parametrize("temperatures", ["", "a", "0,,1", "-1", "inf", "nan"])
+def test_invalid_temperatures_are_refused(temperatures, data, tmp_path, capsys):
+    options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={temperatures}"]
 
     assert cli.run_command(words("eagle3", tmp_path / "h.gguf", *options)) == 2
     assert "is not a list of numbers of at least 0" in capsys.readouterr().err

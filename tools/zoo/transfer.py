@@ -78,8 +78,8 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
     began = shown = time.monotonic()
     while (progress := (time.monotonic() - began) / (60 * minutes)) < 1:
         optimizer.param_groups[0]["lr"] = lr * (1 - progress)
-        given = lessons(parent, batch())
-        missed = [_unexplained_share(mixer, *given[i]) for i, mixer in pupils]
+        pairs = lessons(parent, batch())
+        missed = [_unexplained_share(mixer, *pairs[i]) for i, mixer in pupils]
         sum(missed).backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -89,6 +89,6 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
             print(json.dumps({"transfer": progress, "missed": [round(m.item(), 3) for m in missed]}), flush=True)
 
 
-def _unexplained_share(mixer: DeltaNet, given: Tensor, output: Tensor) -> Tensor:
+def _unexplained_share(mixer: DeltaNet, inputs: Tensor, output: Tensor) -> Tensor:
     """Share of the variance of the target output that the layer does not explain."""
-    return (mixer(given) - output).square().mean() / output.square().mean()
+    return (mixer(inputs) - output).square().mean() / output.square().mean()

@@ -128,13 +128,13 @@ class ForwardBatch:
         return _NOTHING_MOVES if self.recurrence is None else self.recurrence.steady()
 
 
-def embedding(given: Tensor, width: int) -> Tensor:
+def embedding(vector: Tensor, width: int) -> Tensor:
     """A copy of an embedding; zeros [width] if its width differs, which the model cannot read."""
-    return given.clone() if tuple(given.shape) == (width,) else given.new_zeros(width)
+    return vector.clone() if tuple(vector.shape) == (width,) else vector.new_zeros(width)
 
 
-def check_given(given: Mapping[int, Tensor], width: int) -> None:
+def check_given(embeds: Mapping[int, Tensor], width: int) -> None:
     """Raise ValueError for an embedding that is not [width]."""
-    for row, vector in given.items():
+    for row, vector in embeds.items():
         if tuple(vector.shape) != (width,):
             raise ValueError(f"the embedding of row {row} has shape {list(vector.shape)}, [{width}] is needed")

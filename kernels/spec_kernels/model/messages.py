@@ -32,14 +32,14 @@ def first_rows(firsts: Sequence[int], rows: int, device: Any) -> dict[str, Tenso
 def code_ops(whole: Builder, head: Any) -> Iterator[Op]:
     """Operations from tokens to their codes, of first rows alone. whole: a builder without a block."""
     yield from (Input(FIRST, 1), Input(LATER, 1))
-    yield embed_codes(whole, head, "code", given=False)
+    yield embed_codes(whole, head, "code", replaceable=False)
     yield Gate("code", FIRST, "code", "identity")
 
 
-def embed_codes(whole: Builder, head: Any, out: str, given: bool = True) -> Embed:
+def embed_codes(whole: Builder, head: Any, out: str, replaceable: bool = True) -> Embed:
     """The codes of tokens, times the square root of their number of dimensions."""
     codes = whole.matrix(PREFIX + "transfer_codes.weight", (head.vocab, head.transfer))
-    return Embed(out, codes, head.transfer**0.5, given)
+    return Embed(out, codes, head.transfer**0.5, replaceable)
 
 
 def pass_ops(builder: Builder, whole: Builder, head: Any) -> Iterator[Op]:

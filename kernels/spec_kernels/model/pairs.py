@@ -75,7 +75,7 @@ class PairMemory:
         self.tokens += tokens
         self.hidden.append(hidden)
         if embeds:
-            self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
+            self.embeds |= {start + i: embedding(vector, self.width) for i, vector in embeds.items()}
 
     @property
     def waiting(self) -> int:
@@ -179,17 +179,17 @@ class PairLayer:
         positions = numbers([at for p in parts for at in p.positions()], self.device)
         sequences, first = [], 0
         ends: list[int] = []
-        given: dict[int, Tensor] = {}
+        embeds: dict[int, Tensor] = {}
         for p in parts:
             sequences.append(SequenceRows(p.cache, first, len(p.tokens), p.start, p.parents))
             if p.embeds:
-                given |= {first + i: embedding for i, embedding in p.embeds.items()}
+                embeds |= {first + i: embedding for i, embedding in p.embeds.items()}
             first += len(p.tokens)
             ends += range(first - p.wanted, first)
         hidden = _concatenate([p.hidden for p in parts])
         output_rows = ends if last else []
         return ForwardBatch(
-            *(tokens, positions, sequences, given, {self.name: hidden}),
+            *(tokens, positions, sequences, embeds, {self.name: hidden}),
             logits=output_rows,
             final=None if every else output_rows,
             taps=("logits", "final"),

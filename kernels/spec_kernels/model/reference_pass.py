@@ -61,8 +61,8 @@ class Pass:
         rows = rows if op.scale == 1.0 else rows * op.scale
         if op.given:
             check_given(batch.given, op.table.k)
-        for row, given in batch.given.items() if op.given else ():
-            rows[row] = given.to(rows)
+        for row, vector in batch.given.items() if op.given else ():
+            rows[row] = vector.to(rows)
         self.values[op.out] = rows
 
     def input(self, op: ops.Input) -> None:

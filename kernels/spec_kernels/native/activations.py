@@ -40,9 +40,9 @@ class Activations:
         return f"{self.name} ({self.why})" if self.why else self.name
 
 
-def choose_activations(wish: str, model: Model, arena: Arena) -> Activations:
-    """wish: one of ``CHOICES``."""
-    return Activations(wish) if wish != AUTO else by_types(sizes_of_types(model, arena))
+def choose_activations(choice: str, model: Model, arena: Arena) -> Activations:
+    """choice: one of ``CHOICES``."""
+    return Activations(choice) if choice != AUTO else by_types(sizes_of_types(model, arena))
 
 
 def by_types(sizes: dict[str, int]) -> Activations:

@@ -261,9 +261,9 @@ class Native:
     def _given_rows(self, batch: ForwardBatch) -> list[tuple[int, int, Tensor]]:
         """(0 for an embedding, 1 and up for what is added, row, vector); rows that the model does not read are not."""
         rows = []
-        for index, (given, width) in enumerate(zip((batch.given, *batch.added), self._given_widths, strict=False)):
-            check_given(given, width)
-            rows += [(index, row, vector.to(dtype=torch.float32).contiguous()) for row, vector in given.items()]
+        for index, (vectors, width) in enumerate(zip((batch.given, *batch.added), self._given_widths, strict=False)):
+            check_given(vectors, width)
+            rows += [(index, row, vector.to(dtype=torch.float32).contiguous()) for row, vector in vectors.items()]
         return rows
 
     def _inputs(self, batch: ForwardBatch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:

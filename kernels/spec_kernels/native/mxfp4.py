@@ -39,10 +39,10 @@ def _exact(blocks: Tensor) -> bool:
 
 def as_q5_0(blocks: Tensor) -> Tensor:
     """Convert blocks for which ``is_exact`` is true, uint8 [R, 17 n] to [R, 22 n]."""
-    given = blocks.reshape(-1, MXFP4).numpy()
-    converted = np.empty((len(given), Q5_0), dtype=np.uint8)
-    for at in range(0, len(given), PIECE):
-        _convert(given[at : at + PIECE], converted[at : at + PIECE])
+    rows = blocks.reshape(-1, MXFP4).numpy()
+    converted = np.empty((len(rows), Q5_0), dtype=np.uint8)
+    for at in range(0, len(rows), PIECE):
+        _convert(rows[at : at + PIECE], converted[at : at + PIECE])
     return torch.from_numpy(converted).view(len(blocks), -1)
 
 

@@ -22,10 +22,10 @@ NOTHING = (0, 0, 0, 0, 0)
 """The cache of a model without attention, as C takes it."""
 
 
-def choose_cache_type(wish: str, bits: int) -> str:
-    """A type in ``CACHES``. wish: one of ``CHOICES``; auto rounds the factors of attention to bytes where activations
+def choose_cache_type(choice: str, bits: int) -> str:
+    """A type in ``CACHES``. choice: one of ``CHOICES``; auto rounds the factors of attention to bytes where activations
     are rounded so, which adds more noise. bits: of activations."""
-    return wish if wish != AUTO else "q8" if bits == 8 else "float16"
+    return choice if choice != AUTO else "q8" if bits == 8 else "float16"
 
 
 def place_bytes(kind: str, shape: HeadShape) -> int:

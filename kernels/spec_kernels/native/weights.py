@@ -62,7 +62,7 @@ class Tiles:
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
+class TilePlan:
     """A place in the arena: one weight, or gate and up in alternating tiles."""
 
     weights: tuple[Weight, ...]
@@ -140,17 +140,17 @@ class Arena:
         self.source, self.requantise = source, requantise
         self.release = release or (lambda rows: None)
         self.tiles: dict[Any, Tiles] = dict(lent or {})
-        wishes = {w.key: w for w in self._wishes(model) if w.key not in self.tiles}
-        self.memory = room(sum(w.matrix_bytes * w.weights[0].count for w in wishes.values()))
+        plans = {w.key: w for w in self._tile_plans(model) if w.key not in self.tiles}
+        self.memory = room(sum(w.matrix_bytes * w.weights[0].count for w in plans.values()))
         at, self._threads = 0, min(torch.get_num_threads(), THREADS_MAX)
         with ThreadPoolExecutor(self._threads, "repack") as self._pool:
-            for wish in wishes.values():
-                first = wish.weights[0]
-                tiles = Tiles(self.memory, at, wish.type, wish.n, first.k, first.count, wish.stored)
-                for i, weight in enumerate(wish.weights):
-                    self._fill(weight, tiles, wish, i)
-                self.tiles[wish.key] = tiles
-                at += wish.matrix_bytes * first.count
+            for plan in plans.values():
+                first = plan.weights[0]
+                tiles = Tiles(self.memory, at, plan.type, plan.n, first.k, first.count, plan.stored)
+                for i, weight in enumerate(plan.weights):
+                    self._fill(weight, tiles, plan, i)
+                self.tiles[plan.key] = tiles
+                at += plan.matrix_bytes * first.count
         del self._pool
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
@@ -176,31 +176,31 @@ class Arena:
                 counts[both] = counts.get(both, 0) + 1
         return counts
 
-    # what is wanted
+    # planning
 
-    def _wishes(self, model: Model) -> Iterable[Wish]:
-        """Wishes in reading order; an embedding table that is not also the output matrix comes last."""
+    def _tile_plans(self, model: Model) -> Iterable[TilePlan]:
+        """Plans in reading order; an embedding table that is not also the output matrix comes last."""
         for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
             if isinstance(op, Linear):
                 pair = isinstance(after, GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
-                yield from self._together(op.weights) if pair else map(self._wish, op.weights)
+                yield from self._together(op.weights) if pair else map(self._tile_plan, op.weights)
             elif isinstance(op, Mixture):
                 yield from self._together(op.inputs, must=True)
-                yield self._wish(op.down)
+                yield self._tile_plan(op.down)
             elif isinstance(op, Clusters | HeadLinear):
-                yield self._wish(op.weight)
-        yield from (self._wish(op.table) for op in model.ops if isinstance(op, Embed))
+                yield self._tile_plan(op.weight)
+        yield from (self._tile_plan(op.table) for op in model.ops if isinstance(op, Embed))
 
-    def _together(self, weights: tuple[Weight, ...], must: bool = False) -> Iterable[Wish]:
-        single = [self._wish(w) for w in weights]
+    def _together(self, weights: tuple[Weight, ...], must: bool = False) -> Iterable[TilePlan]:
+        single = [self._tile_plan(w) for w in weights]
         types = {w.type for w in single}
         if len(types) == 1 or must:
-            return [Wish(weights, types.pop() if len(types) == 1 else "F32", single[0].stored)]
+            return [TilePlan(weights, types.pop() if len(types) == 1 else "F32", single[0].stored)]
         return single
 
-    def _wish(self, weight: Weight) -> Wish:
+    def _tile_plan(self, weight: Weight) -> TilePlan:
         stored = self.source.type(weight.name)
-        return Wish((weight,), self._type(stored, weight), stored)
+        return TilePlan((weight,), self._type(stored, weight), stored)
 
     def _type(self, stored: str, weight: Weight) -> str:
         if stored == "MXFP4" and mxfp4.is_exact(self.source.blocks(weight.name)):
@@ -213,14 +213,14 @@ class Arena:
 
     # reading
 
-    def _fill(self, weight: Weight, tiles: Tiles, wish: Wish, part: int) -> None:
+    def _fill(self, weight: Weight, tiles: Tiles, plan: TilePlan, part: int) -> None:
         """Repack every matrix of a weight as part ``part`` of its place."""
         check_stored(weight, self.source.shape(weight.name))
-        first = tiles.address + part * wish.step // len(wish.weights)
+        first = tiles.address + part * plan.step // len(plan.weights)
         stored = self.source.type(weight.name)
-        converted = stored == "MXFP4" and wish.type == "Q5_0"
-        if stored != wish.type and not converted:
-            self._fill_floats(weight, wish, first)
+        converted = stored == "MXFP4" and plan.type == "Q5_0"
+        if stored != plan.type and not converted:
+            self._fill_floats(weight, plan, first)
             return
         blocks = self.source.blocks(weight.name)
         order = None if weight.rows is None else weight.rows.to(torch.int32)
@@ -228,20 +228,20 @@ class Arena:
         for i in range(weight.count):
             matrix = blocks[i * rows : (i + 1) * rows]
             self._repack(
-                mxfp4.as_q5_0(matrix) if converted else matrix, order, weight, wish, first + i * wish.matrix_bytes
+                mxfp4.as_q5_0(matrix) if converted else matrix, order, weight, plan, first + i * plan.matrix_bytes
             )
 
-    def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
+    def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, plan: TilePlan, to: int) -> None:
         """Repack the rows of a matrix in parts, each released when it was copied; in another order, all at the end."""
-        kind, stride, first_row = TYPES.index(wish.type), rows.stride(0), rows.data_ptr()
+        kind, stride, first_row = TYPES.index(plan.type), rows.stride(0), rows.data_ptr()
         part_bytes = min(max(weight.n * stride // self._threads, PART_MIN), PART_MAX)
         step = TILE * max(1, part_bytes // (TILE * stride))
 
         def repack_part(first: int) -> None:
             count = min(step, weight.n - first)
-            tiles, skipped = to + first // TILE * wish.step, first * stride if order is None else 0
+            tiles, skipped = to + first // TILE * plan.step, first * stride if order is None else 0
             at = 0 if order is None else order[first:].data_ptr()
-            module().repack(kind, first_row + skipped, stride, at, count, weight.k, tiles, wish.step)
+            module().repack(kind, first_row + skipped, stride, at, count, weight.k, tiles, plan.step)
             if order is None:
                 self.release(rows[first : first + count])
 
@@ -251,13 +251,13 @@ class Arena:
         if order is not None:
             self.release(rows)
 
-    def _fill_floats(self, weight: Weight, wish: Wish, first: int) -> None:
+    def _fill_floats(self, weight: Weight, plan: TilePlan, first: int) -> None:
         """Fill through float32: a type without a native form, or one that is requantised."""
         stored = self.source.load(weight.name).float().reshape(weight.count, -1, weight.k)
         for i, matrix in enumerate(stored):
             chosen = (matrix if weight.rows is None else matrix[weight.rows]).contiguous()
-            to = first + i * wish.matrix_bytes
-            if wish.type == "Q8_0":
-                module().requantise(chosen.data_ptr(), weight.n, weight.k, to, wish.step)
+            to = first + i * plan.matrix_bytes
+            if plan.type == "Q8_0":
+                module().requantise(chosen.data_ptr(), weight.n, weight.k, to, plan.step)
             else:
-                self._repack(bytes_of(chosen), None, weight, wish, to)
+                self._repack(bytes_of(chosen), None, weight, plan, to)

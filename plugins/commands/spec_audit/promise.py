@@ -56,10 +56,10 @@ def promise(name: str) -> Callable[[Callable[Concatenate[Audit, P], Report]], Ca
 
 def stopped_verdict(audit: Audit, title: str, unreachable: Unreachable) -> Verdict:
     """The verdict on a server that stopped after an error of a request with drafts. Raises the error otherwise."""
-    if audit.session.broken is None:
+    if audit.session.broken_ask is None:
         raise unreachable
     audit.stopped = True
-    return Verdict(title, FAILS, f"an error of the server, then {STOPPED}", "", audit.curls(audit.session.broken))
+    return Verdict(title, FAILS, f"an error of the server, then {STOPPED}", "", audit.curls(audit.session.broken_ask))
 
 
 def ask_plain(audit: Audit, asks: Sequence[Ask], at_once: int | None = None) -> list[Answer]:

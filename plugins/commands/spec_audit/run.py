@@ -41,7 +41,7 @@ def cost_of(budget: Budget) -> Cost:
 
 def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: bool = True) -> Result:
     """The result of the checks. The first one must be the floor."""
-    audit.session.limit = cost_of(audit.budget)
+    audit.session.cost_limit = cost_of(audit.budget)
     sections: list[Section] = []
     for check in checks:
         audit.on_check(check.TITLE)

@@ -23,22 +23,23 @@ from spec_core.errors import SpecError
 class Session:
     """The two arms, and what was asked so far.
 
-    limit: max requests and tokens. text: of a probe, which tells servers apart. on_answer: called after each answer
-    with the number of requests. broken: the last request with drafts that was answered by an error of the server.
+    cost_limit: max requests and tokens. text: of a probe, which tells servers apart. on_answer: called after each
+    answer with the number of requests. broken_ask: the last request with drafts that was answered by an error of the
+    server.
     """
 
     arms: Mapping[Side, Arm]
     clients: Mapping[Side, Client]
     record: Record
     concurrency: int
-    limit: Cost
+    cost_limit: Cost
     api: str = "completions"
     text: str = ""
     on_answer: Callable[[int], None] = lambda count: None
     requests: int = 0
     tokens: int = 0
     drafts: Counter[str] = attrs.field(factory=Counter)
-    broken: Ask | None = None
+    broken_ask: Ask | None = None
 
     def ask(self, ask: Ask) -> Answer:
         """The answer to one request."""
@@ -63,9 +64,9 @@ class Session:
         for ask in asks:
             self.requests += 1
             self.tokens += ask.max_tokens * int(ask.fields.get("n", 1))
-        if self.requests > self.limit.requests or self.tokens > self.limit.tokens:
+        if self.requests > self.cost_limit.requests or self.tokens > self.cost_limit.tokens:
             raise SpecError(
-                f"the audit would send more than the {self.limit.requests} requests that it announced",
+                f"the audit would send more than the {self.cost_limit.requests} requests that it announced",
                 hint="please report this: it is a fault of spec audit",
             )
 
@@ -75,7 +76,7 @@ class Session:
             answer = self.send(ask)
             self.record.add(key, answer)
         if ask.side == DRAFTS and answer.status >= 500:
-            self.broken = ask
+            self.broken_ask = ask
         self.on_answer(self.requests)
         if answer.drafted is not None:
             self.drafts.update({f"{ask.side} drafted": answer.drafted, f"{ask.side} accepted": answer.accepted or 0})

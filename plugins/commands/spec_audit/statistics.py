@@ -52,10 +52,11 @@ class Excess:
 
 @attrs.frozen
 class Comparison:
-    """Two samples of texts. chance: p-value corrected for both kinds of test. worst: the most different character."""
+    """Two samples of texts. chance: p-value corrected for both kinds of test. worst_excess: of the most different
+    character."""
 
     chance: float
-    worst: Excess | None
+    worst_excess: Excess | None
     symbols: tuple[Excess, ...]
 
 

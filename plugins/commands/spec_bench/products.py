@@ -96,8 +96,7 @@ def measure_products(
         weight = Weight("matrix", n, K)
         model = Model((Input("x", K), Linear("x", ("y",), (weight,), (None,)), Tap("y", "product")))
         for bits in activations(type):
-            given = native.ACTIVATIONS if bits in native.ACTIVATIONS else None
-            executor = Native(model, source, Options(bits if given else "int15", isa=isa))
+            executor = Native(model, source, Options(bits if bits in native.ACTIVATIONS else "int15", isa=isa))
             for r in rows:
                 times = time_forward(executor, r, repeats)
                 products.append(Product(type, bits, size, r, *times, executor.arena.memory.nbytes, r * n * K))

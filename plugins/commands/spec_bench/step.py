@@ -19,24 +19,27 @@ MEDIANS = ("choosing", "core", "step", "step_cpu")
 
 @attrs.frozen
 class Cost:
-    """Times in seconds. rows: of each sequence. depth: cached rows of each sequence before the first timed step.
-
-    forward, forward_median: min and median. choosing: accepting drafts and drawing tokens, median. core: the rest of
-    a step without drafting, median. step, step_cpu: medians of a whole step's wall time, and of its processor time in
-    this process, all threads.
-    bytes: min bytes that the forward reads, weights and cached rows; None if the target does not report them.
-    """
+    """Times of one step, in seconds."""
 
     rows: int
+    """Rows of each sequence."""
     batch: int
     depth: int
+    """Cached rows of each sequence before the first timed step."""
     forward: float
+    """Shortest forward."""
     forward_median: float
+    """Median of the forwards."""
     choosing: float
+    """Median of accepting drafts and drawing tokens."""
     core: float
+    """Median of the rest of a step without drafting."""
     step: float
+    """Median of a whole step's wall time."""
     step_cpu: float
+    """Median of a whole step's processor time in this process, all threads."""
     bytes: int | None
+    """Min bytes that the forward reads, weights and cached rows; None if the target does not report them."""
 
     @property
     def bandwidth(self) -> float | None:

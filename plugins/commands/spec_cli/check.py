@@ -78,11 +78,11 @@ def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
     scheme, colon, location = plugin.partition(":")
     if colon and any(entry.name == scheme for entry in discover_plugins(("target",))):
         return find_plugin(scheme, ("target",)), lambda: load(f"{scheme}:{location}")
-    name, given = parse_method(plugin)
+    name, settings = parse_method(plugin)
     entry = find_plugin(name, PLUGIN_KINDS)
     cls = import_plugin(entry)
-    construct_plugin(cls, given, name)
-    return entry, lambda: construct_plugin(cls, given, name)
+    construct_plugin(cls, settings, name)
+    return entry, lambda: construct_plugin(cls, settings, name)
 
 
 def short_finding(outcome: Outcome) -> str:
@@ -90,10 +90,10 @@ def short_finding(outcome: Outcome) -> str:
     return outcome.found.partition("found: ")[2].rpartition("\n")[0]
 
 
-def declarations(given: Iterable[str]) -> dict[str, Any]:
+def declarations(texts: Iterable[str]) -> dict[str, Any]:
     """{attribute: value} from NAME=VALUE. Raises UsageError."""
     named: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         name, _, value = text.partition("=")
         if name not in DECLARED:
             raise UsageError(f"--declare {text}: unknown", hint=f"declare one of: {nearest_names(name, DECLARED)}")

@@ -37,10 +37,10 @@ def inspect_plugins(target: Target, settings: Settings) -> tuple[list[PluginInst
     from spec_core.commands import check_plugins
     from spec_core.errors import Refused
 
-    given = common.plugin_settings(settings)
+    settings_by_plugin = common.plugin_settings(settings)
     try:
         chosen = check_plugins(
-            target, settings["methods"], settings["rule"], settings["rollback"], given, settings["control"]
+            target, settings["methods"], settings["rule"], settings["rollback"], settings_by_plugin, settings["control"]
         )
     except Refused as error:
         return [], {"reason": error.reason, "hint": error.hint}

@@ -47,15 +47,15 @@ class Conversation:
     messages: list[dict[str, str]] = attrs.field(factory=list)
     last: Answer | None = None
     _watch: Watch = attrs.field(factory=lambda: Watch(0.0), init=False)
-    _progress: Prefill | None = attrs.field(default=None, init=False)
+    _prefill: Prefill | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.run.observe(self._look)
 
     def _look(self, step: Step) -> None:
         self._watch.look(step)
-        if self._progress is not None:
-            self._progress.look(step)
+        if self._prefill is not None:
+            self._prefill.look(step)
 
     def begin(self) -> None:
         """Forget all messages but the system's."""
@@ -95,7 +95,7 @@ class Conversation:
         system = [{"role": "system", "content": self.system}] if self.system else []
         self._watch.asked = self._watch.now()
         generation = self.run.generate(attrs.evolve(request, prompt=[*system, *messages]))
-        self._progress = prefill([generation.seq])
+        self._prefill = prefill([generation.seq])
         try:
             for event in generation:
                 show(event)
@@ -104,7 +104,7 @@ class Conversation:
             generation.close()
             return self._describe(generation, INTERRUPTED)
         finally:
-            self._progress = None
+            self._prefill = None
             PASSING.clear()
 
     def _describe(self, generation: Generation, ended: str) -> Answer:

@@ -109,8 +109,8 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
     if many is None:
         return [attrs.evolve(request, prompt=prompt.prompt_from(**places))]
     chat = places.pop("chat")
-    if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
-        raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
+    if flags := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
+        raise UsageError(f"prompts were passed by {' and '.join([*flags, '--prompts'])}", hint="pass them once")
     forms = (*prompts.FORMS, prompts.TURNS)
     return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read_prompt_file(many, chat, forms)]
 

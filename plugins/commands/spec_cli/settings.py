@@ -58,24 +58,24 @@ def with_plugins(settings: Settings) -> Settings:
         name, own = parse_method(spec)
         if name in choices:
             continue  # which methods it stands for depends on the target
-        given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
+        own_table = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
         for key, value in own.items():
-            given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
-        table |= of_plugin(name, given)
+            own_table[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
+        table |= of_plugin(name, own_table)
     common.check_used(settings, {name_of(spec) for spec in chosen})
     return Settings(table)
 
 
-def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
+def of_plugin(name: str, settings: dict[str, Setting]) -> dict[str, Setting]:
     """Settings of one plugin by dotted name. Raises UsageError for unknown names and invalid values."""
     from spec_core.commands import construct_plugin, find_plugin, import_plugin
 
     cls = import_plugin(find_plugin(name))
-    plugin = construct_plugin(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
+    plugin = construct_plugin(cls, {key.partition(".")[2]: s.value for key, s in settings.items()}, name)
     fields = {}
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         key = f"{name}.{field.name}"
         if field.init and not field.name.startswith("_"):
-            origin = given[key].origin if key in given else DEFAULT
+            origin = settings[key].origin if key in settings else DEFAULT
             fields[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
     return fields

@@ -113,18 +113,18 @@ def options(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 def settings_of(flags: dict[str, Any]) -> Settings:
     """Settings from the flags of a command, the environment and the file. Removes the shared flags from ``flags``."""
     config, options = flags.pop("config", None), flags.pop("options", ())
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    values = {name: value for name, value in flags.items() if value not in (None, ())}
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UsageError(f"-o {text!r} must be KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
-        given[key] = value
+        values[key] = value
     plugins = setting_owners()
     for variable, nearly in find_misspelt(os.environ, plugins).items():
         print_note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     if file := settings_file(config, os.environ):
         print_note(f"settings: {file.absolute()}")
-    return resolve_layers(given, os.environ, read_file(config, os.environ), plugins)
+    return resolve_layers(values, os.environ, read_file(config, os.environ), plugins)
 
 
 def describe_model(settings: Settings) -> Description:
@@ -220,8 +220,10 @@ def checked_target(
 def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[PluginInstance]:
     from spec_core.commands import check_plugins
 
-    given = plugin_settings(settings)
-    return check_plugins(target, methods, settings["rule"], settings["rollback"], given, settings["control"])
+    settings_by_plugin = plugin_settings(settings)
+    return check_plugins(
+        target, methods, settings["rule"], settings["rollback"], settings_by_plugin, settings["control"]
+    )
 
 
 def run_of(
@@ -249,8 +251,8 @@ def run_of(
 
 def note_owners(runs: Iterable[Run], settings: Settings) -> None:
     """Note each plugin that restores the target's state without having been named."""
-    given = [*settings["methods"], settings["rollback"] or ""]
-    named = {name_of(part) for spec in given for part in spec.split("+") if part}
+    specs = [*settings["methods"], settings["rollback"] or ""]
+    named = {name_of(part) for spec in specs for part in spec.split("+") if part}
     owners = {
         c.name: c.compat.owns
         for run in runs

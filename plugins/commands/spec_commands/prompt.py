@@ -82,10 +82,10 @@ def read_messages(path: str) -> Messages:
     return check_messages(path, messages, EXAMPLE)
 
 
-def check_messages(where: str, given: Any, example: str) -> Messages:
+def check_messages(where: str, messages: Any, example: str) -> Messages:
     """The messages, checked. Raises UsageError with the example as its hint."""
-    if not isinstance(given, list) or not all(isinstance(m, dict) and "role" in m for m in given):
+    if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
         raise UsageError(f"{where} is not a list of messages", hint=example)
-    if not given:
+    if not messages:
         raise UsageError(f"{where} has no messages", hint=example)
-    return given
+    return messages

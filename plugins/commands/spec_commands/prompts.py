@@ -101,20 +101,20 @@ def parse_line(where: str, line: str, example: str) -> Any:
         raise UsageError(f"{where} is not valid JSON: {problem[:80]}{at}", hint=example) from error
 
 
-def _text(where: str, given: Any) -> str:
-    if not isinstance(given, str):
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
         raise UsageError(f"{where}: the prompt is not a text", hint=EXAMPLE)
-    return given
+    return value
 
 
-def _messages(where: str, given: Any) -> Any:
-    return check_messages(where, given, EXAMPLE)
+def _messages(where: str, value: Any) -> Any:
+    return check_messages(where, value, EXAMPLE)
 
 
-def _tokens(where: str, given: Any) -> list[int]:
-    if not isinstance(given, list) or not given or not all(type(token) is int for token in given):
+def _tokens(where: str, tokens: Any) -> list[int]:
+    if not isinstance(tokens, list) or not tokens or not all(type(token) is int for token in tokens):
         raise UsageError(f"{where}: tokens must be a list of token ids", hint=EXAMPLE)
-    return given
+    return tokens
 
 
 def _first_turn(where: str, turns: Any) -> Any:

@@ -33,7 +33,7 @@ MAPPED, DISTINCT = 0.35, 8
 
 
 @attrs.frozen
-class Tried:
+class ReadingResult:
     """A reading, None: that of the dialect, and what it accepted; difference: to the dialect's. error: why it could not
     be tried."""
 
@@ -67,13 +67,16 @@ class Tried:
 
 @attrs.frozen
 class Diagnosis:
-    """tried: readings, that of the dialect first. best: the one to use. cause: a usual one, or None: its file is as it
-    should be, or no usual cause explains it. whole: acceptance of long drafts in the best reading."""
+    """The readings of a file, and what they show."""
 
-    tried: list[Tried]
-    best: Tried
+    results: list[ReadingResult]
+    """The dialect's own reading first."""
+    best: ReadingResult
+    """The reading to use."""
     cause: str | None
+    """A usual cause, or None: its file is as it should be, or no usual cause explains it."""
     whole: Acceptance
+    """Acceptance of long drafts in the best reading."""
 
 
 def diagnose_head(target: Target, file: Any, prompts: Sequence[Any], longest: int, tokens: int) -> Diagnosis:
@@ -82,31 +85,31 @@ def diagnose_head(target: Target, file: Any, prompts: Sequence[Any], longest: in
     references = write_references(target, short)
     own = score_reading(target, file, short, references)
     trial = Trial(target, file, short, references, own)
-    base = Tried(None, acceptance_of(own, short.longest))
-    tried = [base, *(trial.compare(reading) for reading in file.readings(target))]
-    best = _best(base, tried)
+    base = ReadingResult(None, acceptance_of(own, short.longest))
+    results = [base, *(trial.compare(reading) for reading in file.readings(target))]
+    best = _best(base, results)
     if best is base or "ids" in best.reading.changes:
         layers = trial.search_layers(best)
-        tried += layers
+        results += layers
         best = _best(best, layers, 1.0 if best is base else FAR_BETTER)
     read = file if best is base else file.read_as(best.reading.changes)
     whole = measure_acceptance(target, read, Texts(prompts, tokens, longest))
     cause = None if best is base else best.reading.cause
     if best is base and is_mapped_wrongly(own, references):
         cause = MAP
-    return Diagnosis(tried, best, cause, whole)
+    return Diagnosis(results, best, cause, whole)
 
 
-def _best(base: Tried, others: Sequence[Tried], factor: float = 1.0) -> Tried:
+def _best(base: ReadingResult, others: Sequence[ReadingResult], factor: float = 1.0) -> ReadingResult:
     """The best of readings that are surely better than the dialect's, if it accepts ``factor`` times as much as
     ``base``."""
     best = max((one for one in others if one.is_better), key=_rank, default=base)
     return best if best.length >= factor * base.length else base
 
 
-def _rank(tried: Tried) -> tuple[float, float]:
+def _rank(result: ReadingResult) -> tuple[float, float]:
     """How many more tokens, then how much more chance, than the dialect's reading has."""
-    return (0.0, 1.0) if tried.difference is None else (tried.difference.accepted, tried.difference.ratio)
+    return (0.0, 1.0) if result.difference is None else (result.difference.accepted, result.difference.ratio)
 
 
 @attrs.define(eq=False)
@@ -119,16 +122,16 @@ class Trial:
     references: Sequence[Sequence[int]]
     own: Mapping[Place, Score]
 
-    def compare(self, reading: Any) -> Tried:
+    def compare(self, reading: Any) -> ReadingResult:
         """Try one reading. One that gives no head, such as two tokens for one row, is noted with its error."""
         try:
             read = self.file.read_as(reading.changes)
             scores = score_reading(self.target, read, self.texts, self.references)
         except SpecError as error:
-            return Tried(reading, error=error.reason.splitlines()[0])
-        return Tried(reading, acceptance_of(scores, self.texts.longest), difference_of(scores, self.own))
+            return ReadingResult(reading, error=error.reason.splitlines()[0])
+        return ReadingResult(reading, acceptance_of(scores, self.texts.longest), difference_of(scores, self.own))
 
-    def search_layers(self, first: Tried) -> list[Tried]:
+    def search_layers(self, first: ReadingResult) -> list[ReadingResult]:
         """Try other hidden states, one after the other, and go on from the best while that improves. first: where to
         begin."""
         ends_at = process_time() + LAYER_SECONDS

@@ -7,7 +7,7 @@ from typing import Any
 from spec_commands.tables import Cells
 from spec_costs.gains import Gain
 
-from spec_doctor.diagnosis import Diagnosis, Tried
+from spec_doctor.diagnosis import Diagnosis, ReadingResult
 
 SHOWN = 8
 """Readings that the table shows at most."""
@@ -25,7 +25,7 @@ def as_object(file: Any, target: Any, diagnosis: Diagnosis, gain: Gain | None) -
         "dialect": file.head.producer,
         "repairs": list(file.head.repairs),
         "layers": list(file.head.sources(target.info.layers)),
-        "readings": [_reading(tried) for tried in diagnosis.tried],
+        "readings": [_reading(result) for result in diagnosis.results],
         "best": best.name,
         "changes": {} if best.reading is None else dict(best.reading.changes),
         "cause": diagnosis.cause,
@@ -37,18 +37,18 @@ def as_object(file: Any, target: Any, diagnosis: Diagnosis, gain: Gain | None) -
     }
 
 
-def _reading(tried: Tried) -> dict[str, Any]:
-    a = tried.acceptance
-    facts = {"name": tried.name, "cause": None if tried.reading is None else tried.reading.cause}
+def _reading(result: ReadingResult) -> dict[str, Any]:
+    a = result.acceptance
+    facts = {"name": result.name, "cause": None if result.reading is None else result.reading.cause}
     if a is None:
-        return {**facts, "error": tried.error}
+        return {**facts, "error": result.error}
     positions = {"tested": list(a.tested), "accepted": list(a.accepted), "conditional": a.conditional}
-    return {**facts, **positions, "length": a.length, "chance_ratio": tried.ratio, "better": tried.is_better}
+    return {**facts, **positions, "length": a.length, "chance_ratio": result.ratio, "better": result.is_better}
 
 
 def table_of(diagnosis: Diagnosis) -> Cells:
     """Acceptance by position: the reading of the dialect, then the others, the best first."""
-    first, *others = diagnosis.tried
+    first, *others = diagnosis.results
     ranked = sorted((t for t in others if t.difference is not None), key=lambda t: -t.ratio)
     shown = [first, *ranked[:SHOWN]]
     longest = max(len(t.acceptance.tested) for t in shown if t.acceptance)
@@ -56,11 +56,11 @@ def table_of(diagnosis: Diagnosis) -> Cells:
     return Cells(titles, [_row(t) for t in shown], {"reading"})
 
 
-def _row(tried: Tried) -> list[str]:
-    a = tried.acceptance
+def _row(result: ReadingResult) -> list[str]:
+    a = result.acceptance
     assert a is not None
     shares = [f"{share:.0%}" if tested else "-" for share, tested in zip(a.conditional, a.tested, strict=True)]
-    return [tried.name, *shares, f"{tried.ratio:.2f}"]
+    return [result.name, *shares, f"{result.ratio:.2f}"]
 
 
 def last_lines(diagnosis: Diagnosis, gain: Gain | None) -> list[str]:

@@ -45,7 +45,7 @@ MANY = 10_000
 
 
 @attrs.frozen
-class Asked:
+class RoutedRequest:
     """A request on its way to a replica. scope: of ASGI. prompt: what Ray's router compares, never empty."""
 
     scope: dict[str, Any]
@@ -53,10 +53,10 @@ class Asked:
     prompt: str
 
 
-def request_of(scope: Mapping[str, Any], body: bytes) -> Asked:
+def request_of(scope: Mapping[str, Any], body: bytes) -> RoutedRequest:
     """The request of a connection whose body was read."""
     fields = {name: scope[name] for name in SCOPE if name in scope}
-    return Asked(fields, body, beginning_of_prompt(body) or str(scope["path"]))
+    return RoutedRequest(fields, body, beginning_of_prompt(body) or str(scope["path"]))
 
 
 class Replica:
@@ -69,10 +69,10 @@ class Replica:
         self.counts = Metrics(self.engine)
         self.engine.start()
 
-    async def __call__(self, asked: Asked) -> AsyncIterator[dict[str, Any]]:
+    async def __call__(self, request: RoutedRequest) -> AsyncIterator[dict[str, Any]]:
         """The ASGI messages of an answer. A client that leaves cancels this call."""
         messages: asyncio.Queue[Any] = asyncio.Queue()
-        task = asyncio.create_task(self._answer(asked, messages))
+        task = asyncio.create_task(self._answer(request, messages))
         try:
             while (message := await messages.get()) is not None:
                 yield message
@@ -80,14 +80,14 @@ class Replica:
         finally:
             task.cancel()
 
-    async def _answer(self, asked: Asked, messages: asyncio.Queue[Any]) -> None:
-        body = [{"type": "http.request", "body": asked.body, "more_body": False}]
+    async def _answer(self, request: RoutedRequest, messages: asyncio.Queue[Any]) -> None:
+        body = [{"type": "http.request", "body": request.body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:
             return body.pop() if body else await asyncio.Future()
 
         try:
-            await self.app(asked.scope, receive, messages.put)
+            await self.app(request.scope, receive, messages.put)
         finally:
             messages.put_nowait(None)
 

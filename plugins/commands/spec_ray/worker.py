@@ -30,7 +30,7 @@ class Job:
     flags: of the command. before: the results so far.
     """
 
-    part: Shard
+    shard: Shard
     flags: Mapping[str, Any]
     before: bytes
     folder: str = attrs.field(factory=os.getcwd)
@@ -71,7 +71,7 @@ def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
         if job.before:
             out.mkdir()
             (out / LAPS).write_bytes(job.before)
-        run_comparison(out, dict(job.flags), job.part, lambda line: sent.put((LINE, line)))
+        run_comparison(out, dict(job.flags), job.shard, lambda line: sent.put((LINE, line)))
         return {file.name: file.read_bytes() for file in out.iterdir() if file.name != LAPS}
 
 

@@ -86,7 +86,7 @@ class Acceptor:
         """Open a connection, if there is room or another one makes room."""
         opening = Opening(self, accepted, address)
         while self.connections.is_full and not self.connections.make_room():
-            seconds = self.connections.seconds_to_room(opening.entry)
+            seconds = self.connections.seconds_to_room(opening.connection)
             if seconds is None:
                 opening.refuse()
                 return
@@ -101,15 +101,15 @@ class Opening:
     acceptor: Acceptor
     socket: socket.socket
     address: str
-    entry: Connection = attrs.field(init=False)
+    connection: Connection = attrs.field(init=False)
     _timer: asyncio.TimerHandle = attrs.field(init=False)
     _task: asyncio.Task[None] | None = attrs.field(default=None, init=False)
     _ends_at: float = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.entry = Connection(self.socket.fileno(), self.address, self.close)
-        self.acceptor.connections.add(self.entry)
+        self.connection = Connection(self.socket.fileno(), self.address, self.close)
+        self.acceptor.connections.add(self.connection)
         self.acceptor.openings.add(self)
         self._ends_at = loop.time() + self.acceptor.seconds
         self._timer = loop.call_at(self._ends_at, self.close)
@@ -145,7 +145,7 @@ class Opening:
     def _begin(self) -> None:
         """The first byte is there."""
         self._stop_waiting()
-        self.acceptor.connections.move(self.entry, "handshake")
+        self.acceptor.connections.move(self.connection, "handshake")
         self._task = asyncio.ensure_future(self._open())
 
     def _stop_waiting(self) -> None:
@@ -159,14 +159,14 @@ class Opening:
         try:
             await loop.connect_accepted_socket(self._make_protocol, self.socket, ssl=encryption, **seconds)
         except (OSError, asyncio.CancelledError):  # ssl's own errors are some
-            self.acceptor.connections.remove(self.entry)
+            self.acceptor.connections.remove(self.connection)
             self.socket.close()
         finally:
             self._forget(keep=True)
 
     def _make_protocol(self) -> Any:
         protocol = self.acceptor.make_protocol()
-        protocol.entry = self.entry
+        protocol.connection = self.connection
         return protocol
 
     def _forget(self, keep: bool = False) -> None:
@@ -174,4 +174,4 @@ class Opening:
         self._timer.cancel()
         self.acceptor.openings.discard(self)
         if not keep:
-            self.acceptor.connections.remove(self.entry)
+            self.acceptor.connections.remove(self.connection)

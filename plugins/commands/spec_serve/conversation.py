@@ -31,15 +31,15 @@ RESERVED = (
 
 
 @attrs.frozen
-class Talk:
+class ChatPrompt:
     """A conversation and the tools that the model may call in it.
 
-    how: fields about its prompt. defaults: variables of the template where the request says nothing.
+    conversation: fields about its prompt. defaults: variables of the template where the request says nothing.
     """
 
     messages: list[Message]
     tools: list[Tool] = attrs.field(factory=list)
-    how: Conversation = attrs.field(factory=Conversation)
+    conversation: Conversation = attrs.field(factory=Conversation)
     defaults: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -55,7 +55,7 @@ class Talk:
     @property
     def size(self) -> int:
         """Characters that the template writes, about; tools and variables are part of the body."""
-        values = bool(self.how.chat_template_kwargs) or any(tool.function.parameters for tool in self.tools)
+        values = bool(self.conversation.chat_template_kwargs) or any(tool.function.parameters for tool in self.tools)
         return sum(map(len, self.texts)) + TURN * len(self.messages) + (BODY_BYTES.get() if values else 0)
 
     @property
@@ -119,27 +119,27 @@ class Talk:
     @property
     def continued(self) -> bool:
         """Whether the answer continues the last message. Raises ApiError."""
-        how, last = self.how, self.messages[-1]
-        if how.continue_final_message and how.add_generation_prompt:
+        conversation, last = self.conversation, self.messages[-1]
+        if conversation.continue_final_message and conversation.add_generation_prompt:
             problem = "continue_final_message and add_generation_prompt are both true; write one"
             raise ApiError(400, problem, "continue_final_message")
         assistant = last.role == "assistant" and not last.tool_calls
-        if how.continue_final_message and not assistant:
+        if conversation.continue_final_message and not assistant:
             raise ApiError(400, "the last message is not the assistant's: it cannot be continued", "messages")
-        if how.continue_final_message is not None:
-            return how.continue_final_message
-        return assistant and how.add_generation_prompt is None
+        if conversation.continue_final_message is not None:
+            return conversation.continue_final_message
+        return assistant and conversation.add_generation_prompt is None
 
     def _keywords(self) -> dict[str, Any]:
         """Variables of the template. Raises ApiError for one that is not free."""
-        given = {**self.defaults, **(self.how.chat_template_kwargs or {})}
-        if wrong := [name for name in given if name in RESERVED or not name.isidentifier()]:
+        template_kwargs = {**self.defaults, **(self.conversation.chat_template_kwargs or {})}
+        if wrong := [name for name in template_kwargs if name in RESERVED or not name.isidentifier()]:
             raise ApiError(400, f"chat_template_kwargs cannot have {wrong[0]!r:.60}", "chat_template_kwargs")
-        effort = self.how.reasoning_effort
+        effort = self.conversation.reasoning_effort
         keywords: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
         keywords |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
-        keywords |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
-        return {**keywords, **given}
+        keywords |= {"add_generation_prompt": False} if self.conversation.add_generation_prompt is False else {}
+        return {**keywords, **template_kwargs}
 
 
 def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str:

@@ -28,26 +28,30 @@ class Methods:
 
 @attrs.define(eq=False)
 class Counters:
-    """Totals since the start.
-
-    requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: the ones that were
-    reused. prompt_seconds, predicted_seconds: from the first forward to the first token, and from there to the end.
-    steps: verdicts, of all texts. forwards: of the target; parts: texts in them. longest: most rows of a text.
-    observers: called with the name of a time and its seconds.
-    """
+    """Totals since the start."""
 
     requests: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
+    """Ended texts by finish reason."""
     steps: int = 0
+    """Verdicts of all texts."""
     forwards: int = 0
+    """Forwards of the target."""
     parts: int = 0
+    """Texts in these forwards."""
     longest: int = 0
+    """Most rows of a text."""
     prompt: int = 0
+    """Prompt tokens of texts that began."""
     cached: int = 0
+    """Prompt tokens that were reused."""
     generated: int = 0
     prompt_seconds: float = 0.0
+    """Seconds from the first forward of a text to its first token."""
     predicted_seconds: float = 0.0
+    """Seconds from the first token of a text to its end."""
     methods: dict[str, Methods] = attrs.field(factory=dict)
     observers: list[Callable[[str, float], None]] = attrs.field(factory=list)
+    """Functions that are called with the name of a time and its seconds."""
 
     def add_methods(self, names: Iterable[str], length: int) -> None:
         """Begin the counts of methods at 0. length: longest draft."""

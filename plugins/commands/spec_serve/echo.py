@@ -18,7 +18,7 @@ from spec_core import EncodedPrompt, Request, Sampling, Target
 from spec_core.commands import Logprob
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.generation_params import GenerationParams
-from spec_serve.job import Done, EventQueue, Failed, Job, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, job_messages
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service
 from spec_serve.threads import write_in_thread
@@ -154,7 +154,7 @@ def job(request: Request, deadline: float | None) -> Job:
 
 async def scores(job: Job) -> list[Logprob]:
     """Log-probabilities of the tokens of a part. Raises the error that ended it."""
-    async for _, message in messages(job.queue, 1):
+    async for _, message in job_messages(job.queue, 1):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):

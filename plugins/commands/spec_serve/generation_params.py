@@ -16,7 +16,7 @@ from spec_core.errors import nearest_names, quote_value
 from spec_core.toolkit import PictureBudget
 from spec_serve import structured
 from spec_serve.calls.families import TAGGED
-from spec_serve.conversation import Talk, describe_tools
+from spec_serve.conversation import ChatPrompt, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
 from spec_serve.left_out import without_left_out
@@ -134,19 +134,19 @@ def generation_params(
         raise ApiError(
             400, f"log-probabilities of {logprobs} tokens, at most {config.limits.logprobs_max} are reported"
         )
-    given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
+    fields = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if body.repeat_penalty is not None:
         if body.repetition_penalty is not None:
             raise ApiError(400, "repeat_penalty and repetition_penalty are both given; write one", "repeat_penalty")
-        given["repetition_penalty"] = body.repeat_penalty
-    if given.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
-        given["top_k"] = 0
+        fields["repetition_penalty"] = body.repeat_penalty
+    if fields.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
+        fields["top_k"] = 0
     speculative = body.speculative or Speculative()
     seconds = [s for s in (body.deadline_seconds, config.limits.request_seconds or None) if s is not None]
     request = Request(
         [],
         max_tokens=max_tokens,
-        sampling=Sampling(**{**defaults(config), **given, "logit_bias": bias, "logprobs": logprobs}),
+        sampling=Sampling(**{**defaults(config), **fields, "logit_bias": bias, "logprobs": logprobs}),
         seed=_seed(body.seed, config.settings),
         stop=_stops(body.stop, config.limits),
         stop_tokens=body.stop_token_ids or (),
@@ -167,7 +167,7 @@ def generation_params(
     return GenerationParams(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
-def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, int]:
+def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, ChatPrompt, int]:
     """Parameters of a conversation, and the number of texts. Raises ApiError or UsageError."""
     lengths = {length(body), body.max_completion_tokens} - {None}
     if len(lengths) > 1:
@@ -182,20 +182,20 @@ def ask_chat(body: Chat, config: ServerConfig) -> tuple[GenerationParams, Talk, 
     request = request.limit_logprobs(n, bool(lengths), "top_logprobs", config)
     prediction = predicted_text(body.prediction, config)
     request = request.calling(calls_of(body, tools, request, config.target.tokenizer))
-    return request.predicting(prediction), Talk(body.messages, tools, body, config.template_defaults), n
+    return request.predicting(prediction), ChatPrompt(body.messages, tools, body, config.template_defaults), n
 
 
-def _min_tokens(given: int | None, max_tokens: int) -> int:
-    if given is not None and given > max_tokens:
-        raise ApiError(400, f"min_tokens = {given} is more than max_tokens = {max_tokens}", "min_tokens")
-    return given or 0
+def _min_tokens(min_tokens: int | None, max_tokens: int) -> int:
+    if min_tokens is not None and min_tokens > max_tokens:
+        raise ApiError(400, f"min_tokens = {min_tokens} is more than max_tokens = {max_tokens}", "min_tokens")
+    return min_tokens or 0
 
 
-def _seed(given: int | None, settings: Settings) -> int:
+def _seed(seed: int | None, settings: Settings) -> int:
     """The request's, or the server's setting where there is one, or a random one."""
     setting = settings.table["seed"]
-    if given is not None:
-        return given % SEEDS
+    if seed is not None:
+        return seed % SEEDS
     return secrets.randbits(RANDOM_BITS) if setting.origin == DEFAULT else setting.value
 
 
@@ -209,8 +209,8 @@ def _check_model(body: Generate, config: ServerConfig) -> None:
         raise ApiError(404, problem, "model", "model_not_found")
 
 
-def _stops(given: str | list[str] | None, settings: ServeSettings) -> tuple[str, ...]:
-    stops = (given,) if isinstance(given, str) else tuple(given or ())
+def _stops(value: str | list[str] | None, settings: ServeSettings) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) else tuple(value or ())
     if len(stops) > settings.stop_max:
         raise ApiError(400, f"{len(stops)} stop texts, at most {settings.stop_max} are allowed", "stop")
     if any(len(stop) > settings.stop_length for stop in stops):
@@ -250,15 +250,15 @@ def length(body: OpenAI) -> int | None:
     return UNLIMITED if body.n_predict < 0 else body.n_predict
 
 
-def max_tokens(given: int | None, config: ServerConfig, otherwise: int) -> int:
+def max_tokens(count: int | None, config: ServerConfig, otherwise: int) -> int:
     """The request's, or the server's setting where there is one, or ``otherwise``."""
     setting = config.settings.table["max_tokens"]
-    return given if given is not None else otherwise if setting.origin == DEFAULT else setting.value
+    return count if count is not None else otherwise if setting.origin == DEFAULT else setting.value
 
 
-def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
+def bias_of(biases: Mapping[str, float] | None) -> dict[int, float]:
     """Biases of tokens from OpenAI's ``{"42": -1.5}``."""
-    return {token_id(key): bias for key, bias in (given or {}).items()}
+    return {token_id(key): bias for key, bias in (biases or {}).items()}
 
 
 def token_id(key: str) -> int:
@@ -275,12 +275,12 @@ def _check_bans(bias: Mapping[int, float], without_ends: bool, target: Target) -
         raise ApiError(400, "logit_bias bans every token; leave one that may be chosen", "logit_bias")
 
 
-def priority_of(given: int | None, settings: ServeSettings) -> int:
+def priority_of(priority: int | None, settings: ServeSettings) -> int:
     """The request's, or 0 where the server allows that. Raises ApiError for one below what the server allows."""
     lowest = settings.priority_min
-    if given is not None and lowest is not None and given < lowest:
-        raise ApiError(400, f"priority {quote_value(given)} is below {lowest}, which this server allows", "priority")
-    return given if given is not None else max(0, lowest or 0)
+    if priority is not None and lowest is not None and priority < lowest:
+        raise ApiError(400, f"priority {quote_value(priority)} is below {lowest}, which this server allows", "priority")
+    return priority if priority is not None else max(0, lowest or 0)
 
 
 def count_choices(body: OpenAI, prompts: int, settings: ServeSettings) -> int:
@@ -292,10 +292,10 @@ def count_choices(body: OpenAI, prompts: int, settings: ServeSettings) -> int:
 
 
 def tools_of(
-    given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, settings: ServeSettings
+    body_tools: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, settings: ServeSettings
 ) -> list[Tool]:
     """The tools that may be called. Raises ApiError."""
-    tools = without_left_out("tools", given)
+    tools = without_left_out("tools", body_tools)
     if len(tools) > settings.tools_max:
         raise ApiError(400, f"{len(tools)} tools, at most {settings.tools_max} are allowed", "tools")
     names = [tool.function.name for tool in tools]
@@ -304,7 +304,7 @@ def tools_of(
     if isinstance(choice, AllowedChoice):
         allowed = {tool.called for tool in choice.allowed_tools.tools}
         tools = [tool for tool in tools if tool.function.name in allowed]
-    if choice not in (None, "none") and not tools and not (choice == "auto" and given):
+    if choice not in (None, "none") and not tools and not (choice == "auto" and body_tools):
         raise ApiError(400, "tool_choice is given without tools that can be called", "tool_choice")
     return [] if choice == "none" else tools
 
@@ -349,19 +349,19 @@ def predicted_text(predicted: Predicted | None, config: ServerConfig) -> str:
 
 def size_of(prompt: Any) -> int:
     """Characters of a text or conversation, or number of ids."""
-    return prompt.size if isinstance(prompt, Talk) else len(prompt)
+    return prompt.size if isinstance(prompt, ChatPrompt) else len(prompt)
 
 
 def has_pictures(prompt: Any) -> bool:
-    return isinstance(prompt, Talk) and prompt.has_pictures
+    return isinstance(prompt, ChatPrompt) and prompt.has_pictures
 
 
-def encode_pictured(talk: Talk, config: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
+def encode_pictured(chat_prompt: ChatPrompt, config: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
     """Token ids of a conversation, and rows of its pictures. Very slow: not for the event loop. Raises ApiError."""
     limits = config.limits
-    check_text("".join(talk.texts), config)
+    check_text("".join(chat_prompt.texts), config)
     budget = PictureBudget(limits.picture_pixels, prompt_max(config), limits.picture_seconds)
-    encoded = talk.encode_pictures(config.target, budget)
+    encoded = chat_prompt.encode_pictures(config.target, budget)
     check_ids(encoded.tokens, config)
     memory.hold(encoded, budget)
     return encoded
@@ -372,7 +372,7 @@ def encode_prompt(prompt: Any, config: ServerConfig) -> EncodedPrompt:
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
-    if isinstance(prompt, Talk):
+    if isinstance(prompt, ChatPrompt):
         check_text("".join(prompt.texts), config)
         prompt = prompt.encode(config.target.tokenizer)
     if isinstance(prompt, str):

@@ -98,10 +98,10 @@ class Guard:
     def _check_key(self, path: str, headers: Headers) -> None:
         if not self.keys or path in OPEN:
             return
-        kind, _, given = headers.get("authorization", "").partition(" ")
+        kind, _, key = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
-            given = headers.get("x-api-key", "")
-        if not self.keys.has(given.strip().encode("latin-1")):
+            key = headers.get("x-api-key", "")
+        if not self.keys.has(key.strip().encode("latin-1")):
             problem = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
             raise ApiError(401, problem, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 

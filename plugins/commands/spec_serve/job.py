@@ -78,45 +78,51 @@ class EventQueue:
 
 @attrs.define(eq=False)
 class Job:
-    """A text that was asked for. Written by the engine's thread, read by the event loop.
-
-    index: its place in the answer. prompt: which prompt of the request it continues. trace: whether drafts are
-    reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
-    prompted: it also gets how much of the prompt is evaluated.
-    deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
-    asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
-    slot: number of its slot, -1 while it waits. info: of the HTTP request.
-    proposed, kept: drafted and accepted tokens by method.
-    """
+    """A text that was asked for. Written by the engine's thread, read by the event loop."""
 
     request: Request
     queue: EventQueue
     index: int = 0
+    """Its place in the answer."""
     prompt: int = 0
+    """Number of the prompt of the request that it continues."""
     trace: bool = False
+    """Whether drafts are reported."""
     streamed: bool = True
+    """Whether the event loop gets every step when it is made; otherwise all are in ``steps`` at the end."""
     prompted: bool = False
+    """Whether the event loop also gets how much of the prompt is evaluated."""
     deadline: float | None = None
+    """Time on the clock of ``perf_counter``, None is none."""
     number: int = 0
+    """Number of the job, unique in the engine."""
     asked: float = 0.0
+    """Time of its arrival on that clock; 0 is not yet, here and for the times below."""
     begun: float = 0.0
+    """Time of its first forward."""
     first: float = 0.0
+    """Time of its first token."""
     last: float = 0.0
+    """Time of its end."""
     slot: int = -1
+    """Number of its slot, -1 while it waits."""
     seq: Sequence | None = None
     drafted: Drafted | None = None
     expired: bool = False
     steps: list[Progress] = attrs.field(factory=list)
     info: RequestInfo = attrs.field(factory=REQUEST_INFO.get)
+    """Facts of the HTTP request."""
 
     proposed: Counter[str] = attrs.field(factory=Counter)
+    """Drafted tokens by method."""
     kept: Counter[str] = attrs.field(factory=Counter)
+    """Accepted tokens by method."""
 
     def tell(self, message: Message) -> None:
         self.queue.put(self, message)
 
 
-async def messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
+async def job_messages(queue: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
     """Messages of ``count`` jobs until all of them have ended."""
     while count:
         job, message = await queue.queue.get()

@@ -23,9 +23,9 @@ class Keys:
 
     keys: tuple[bytes, ...] = attrs.field(default=(), repr=False)
 
-    def has(self, given: bytes) -> bool:
+    def has(self, candidate: bytes) -> bool:
         """Whether this is one of them. Takes as long for every wrong key."""
-        return any([hmac.compare_digest(given, key) for key in self.keys])
+        return any([hmac.compare_digest(candidate, key) for key in self.keys])
 
     def __bool__(self) -> bool:
         return bool(self.keys)

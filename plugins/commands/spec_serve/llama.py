@@ -16,7 +16,7 @@ from spec_serve import report, token_logprobs
 from spec_serve.answer_size import answer_size
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.generation_params import TOKEN_ID, GenerationParams, generation_params, max_tokens
-from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, job_messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
@@ -111,10 +111,10 @@ def _read_prompts(body: LlamaCompletion, config: ServerConfig) -> tuple[list[tup
     """Each prompt with what it is encoded as, and whether the answer is a list. Raises ApiError."""
     if isinstance(body.prompt, list):  # whether it is one prompt or several of them
         check_ids(body.prompt, config)
-    given, several = prompts_of(body.prompt)
-    if len(given) > config.limits.n_max:
-        raise ApiError(400, f"{len(given)} prompts, at most {config.limits.n_max} are allowed", "prompt")
-    return [(prompt, ids_of(prompt, config)) for prompt in given], several
+    prompts, several = prompts_of(body.prompt)
+    if len(prompts) > config.limits.n_max:
+        raise ApiError(400, f"{len(prompts)} prompts, at most {config.limits.n_max} are allowed", "prompt")
+    return [(prompt, ids_of(prompt, config)) for prompt in prompts], several
 
 
 async def answer_completion(
@@ -130,7 +130,7 @@ async def answer_completion(
     try:
         for written, prompt in prompts:
             (job,), queue = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
-            answers.append(LlamaAnswer(config, job, queue, written, Told.of(body), len(answers)))
+            answers.append(LlamaAnswer(config, job, queue, written, AnswerFields.of(body), len(answers)))
     except BaseException:
         service.engine.cancel([one.job for one in answers])
         raise
@@ -141,13 +141,13 @@ def limit(body: LlamaCompletion) -> int | None:
     """``n_predict`` or ``max_tokens``; -1 is no limit. Raises ApiError where both are given."""
     if body.n_predict is not None and body.max_tokens is not None:
         raise ApiError(400, "n_predict and max_tokens are both given; write one", "max_tokens")
-    given = body.max_tokens if body.n_predict is None else body.n_predict
-    return None if given is None or given < 0 else given
+    count = body.max_tokens if body.n_predict is None else body.n_predict
+    return None if count is None or count < 0 else count
 
 
-def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
+def bias(biases: Any, tokenizer: Tokenizer) -> dict[int, float]:
     """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else given or []
+    pairs = list(biases.items()) if isinstance(biases, Mapping) else biases or []
     texts = sum(bool(pair) and isinstance(pair[0], str) and TOKEN_ID.fullmatch(pair[0]) is None for pair in pairs)
     if texts > BIASED_TEXTS_MAX:
         raise ApiError(400, f"logit_bias has {texts} texts, at most {BIASED_TEXTS_MAX} are tokenized", "logit_bias")
@@ -171,33 +171,33 @@ OnePrompt = str | list[int | str]
 """One prompt: a text, or a list in which ids and texts are mixed."""
 
 
-def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
+def prompts_of(value: Any) -> tuple[list[OnePrompt], bool]:
     """The prompts of a body, and whether its answer is a list."""
-    if isinstance(given, list) and (not given or any(isinstance(item, int) for item in given)):
-        if any(isinstance(item, (list, PromptText)) for item in given):
+    if isinstance(value, list) and (not value or any(isinstance(item, int) for item in value)):
+        if any(isinstance(item, (list, PromptText)) for item in value):
             raise ApiError(400, "the prompt mixes token ids and prompts; write a list of prompts", "prompt")
-        return [given], False
-    if isinstance(given, list):
-        return [_single(item) for item in given], True
-    return [_single(given)], False
+        return [value], False
+    if isinstance(value, list):
+        return [_single(item) for item in value], True
+    return [_single(value)], False
 
 
-def _single(given: Any) -> OnePrompt:
-    return given.prompt_string if isinstance(given, PromptText) else given
+def _single(prompt: Any) -> OnePrompt:
+    return prompt.prompt_string if isinstance(prompt, PromptText) else prompt
 
 
-def ids_of(given: OnePrompt, config: ServerConfig) -> str | list[int]:
+def ids_of(prompt: OnePrompt, config: ServerConfig) -> str | list[int]:
     """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
 
     Raises ApiError for a list of more parts than the context has places.
     """
-    if isinstance(given, str) or all(isinstance(item, int) for item in given):
-        return given  # type: ignore[return-value]
-    check_ids(given, config)
-    check_text("".join(item for item in given if isinstance(item, str)), config)
+    if isinstance(prompt, str) or all(isinstance(item, int) for item in prompt):
+        return prompt  # type: ignore[return-value]
+    check_ids(prompt, config)
+    check_text("".join(item for item in prompt if isinstance(item, str)), config)
     assert config.target.tokenizer is not None
     ids: list[int] = []
-    for item in given:
+    for item in prompt:
         ids += [item] if isinstance(item, int) else _next_ids(item, ids, config.target.tokenizer)
     return ids
 
@@ -209,7 +209,7 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 @attrs.frozen
-class Told:
+class AnswerFields:
     """Fields of an answer besides its text.
 
     silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
@@ -222,7 +222,7 @@ class Told:
     fields: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, body: LlamaCompletion) -> Told:
+    def of(cls, body: LlamaCompletion) -> AnswerFields:
         return cls(
             bool(body.return_tokens), limit(body) == 0, bool(body.timings_per_token), tuple(body.response_fields or ())
         )
@@ -252,7 +252,7 @@ class LlamaAnswer:
     job: Job
     queue: EventQueue
     prompt: OnePrompt
-    told: Told
+    answer_fields: AnswerFields
     index: int = 0
     ids: list[int] = attrs.field(factory=list)
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
@@ -268,17 +268,17 @@ class LlamaAnswer:
         assert finished is not None
         for step in self.job.steps:
             self._note(step.events)
-        return self.told.choose(self._final(finished, finished.result.text, self.ids))
+        return self.answer_fields.choose(self._final(finished, finished.result.text, self.ids))
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events, the last with all numbers and no text."""
-        async for _, message in messages(self.queue, 1):
+        async for _, message in job_messages(self.queue, 1):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
             elif isinstance(message, Prompted):
                 yield event(self._prompt_event(message))
             elif isinstance(message, Progress):
-                if not self.told.silent:
+                if not self.answer_fields.silent:
                     yield event(self._chunk(message))
             elif isinstance(message, Done):
                 yield await write_in_thread(
@@ -287,11 +287,11 @@ class LlamaAnswer:
 
     def _last_event(self, finished: Finished) -> str:
         """All numbers, the prompt, and all log-probabilities again."""
-        return event(self.told.choose(self._final(finished, "", [])))
+        return event(self.answer_fields.choose(self._final(finished, "", [])))
 
     def _prompt_event(self, prompted: Prompted) -> dict[str, Any]:
         head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
-        return {**head, **report.progress_of(prompted, self.told.timed)}
+        return {**head, **report.progress_of(prompted, self.answer_fields.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.config.target.tokenizer is not None
@@ -314,7 +314,7 @@ class LlamaAnswer:
         }
         if note:
             chunk["completion_probabilities"] = note
-        if self.told.timed:
+        if self.answer_fields.timed:
             chunk["timings"] = report.timings_so_far(self.job, progress.events[-1].t + 1)
         if self.job.trace:
             chunk["speculative"] = token_logprobs.trace(progress.events, progress.drafted, self.config.target.tokenizer)
@@ -322,11 +322,11 @@ class LlamaAnswer:
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
         result, (kind, word) = finished.result, self._stop_reason(finished)
-        silent = self.told.silent
+        silent = self.answer_fields.silent
         body = {
             "index": self.index,
             "content": "" if silent else text,
-            "tokens": ids if self.told.tokens and not silent else [],
+            "tokens": ids if self.answer_fields.tokens and not silent else [],
             "id_slot": self.job.slot,
             "stop": True,
             "model": self.config.model,

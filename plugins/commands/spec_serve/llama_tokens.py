@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from spec_core.errors import quote_value
 from spec_serve import generation_params
-from spec_serve.conversation import Talk
+from spec_serve.conversation import ChatPrompt
 from spec_serve.errors import ApiError
 from spec_serve.routes import READS, api_router, refusals
 from spec_serve.schemas import Conversation, Ids, Message, Tool
@@ -108,9 +108,9 @@ def _detokenize(tokens: list[int], tokenizer: Any) -> Response:
 async def apply_template(body: ApplyTemplate, service: ServiceOf) -> Response:
     """Messages as the model's chat template writes them."""
     tools = generation_params.tools_of(body.tools, None, service.config.limits)
-    talk = Talk(body.messages, tools, body, service.config.template_defaults)
-    return await service.threads.run(talk.size, _render, talk, service.tokenizer)
+    chat_prompt = ChatPrompt(body.messages, tools, body, service.config.template_defaults)
+    return await service.threads.run(chat_prompt.size, _render, chat_prompt, service.tokenizer)
 
 
-def _render(talk: Talk, tokenizer: Any) -> Response:
-    return JsonPieces(encode_pieces({"prompt": talk.render(tokenizer)}))
+def _render(chat_prompt: ChatPrompt, tokenizer: Any) -> Response:
+    return JsonPieces(encode_pieces({"prompt": chat_prompt.render(tokenizer)}))

@@ -107,10 +107,10 @@ def _log_uncaught(kind: type[BaseException], error: BaseException | None, traceb
 
 def is_json(options: Iterable[str], environ: Mapping[str, str], file: Mapping[str, Any]) -> bool:
     """Whether the log is JSON, read before the settings are checked: their errors are lines of it too."""
-    given = dict(option.partition("=")[::2] for option in options)
+    values = dict(option.partition("=")[::2] for option in options)
     own = file.get("serve")
     of_file = own.get("log") if isinstance(own, Mapping) else None
-    return given.get("serve.log", environ.get("SPEC_SERVE__LOG", of_file)) == "json"
+    return values.get("serve.log", environ.get("SPEC_SERVE__LOG", of_file)) == "json"
 
 
 def line_of(numbers: Mapping[str, Any]) -> str:

@@ -27,22 +27,24 @@ LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @attrs.frozen
 class Plan:
-    """Bytes by what takes them.
-
-    weights: of the target. step: of the largest step. drafters: {method: of its weights}. slots: of ``sequences`` texts
-    that fill the context, drafters' rows included. cache: of rows of ended texts. cached: how many rows these are.
-    pictures: of the tower, and of pictures that are read or held; 0 for a model that reads text alone.
-    """
+    """Bytes by what takes them."""
 
     weights: int
+    """Bytes of the weights of the target."""
     step: int
+    """Bytes of the largest step."""
     drafters: dict[str, int]
+    """{method: bytes of its weights}."""
     slots: int
+    """Bytes of ``sequences`` texts that fill the context, drafters' rows included."""
     cache: int
+    """Bytes of rows of ended texts."""
     cached: int
+    """Number of these rows."""
     sequences: int
     context: int
     pictures: int = 0
+    """Bytes of the tower, and of pictures that are read or held; 0 for a model that reads text alone."""
 
     @property
     def total(self) -> int:

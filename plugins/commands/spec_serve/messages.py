@@ -12,11 +12,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from spec_serve import generation_params, report, schemas
-from spec_serve.conversation import Talk
+from spec_serve.conversation import ChatPrompt
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
-from spec_serve.job import Done, EventQueue, Failed, Job, Progress
-from spec_serve.job import messages as told
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, job_messages
 from spec_serve.left_out import LeftOut, without_left_out
 from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
 from spec_serve.parts import AnswerPart
@@ -50,10 +49,10 @@ async def create_message(body: Messages, service: ServiceOf) -> Response:
     if body.max_tokens is None:
         raise ApiError(400, "max_tokens is missing", "max_tokens")
     chat = await service.prepare(as_chat, body)
-    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
+    ask, chat_prompt, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
     name = f"msg_{uuid4().hex}"
-    jobs, queue = await service.submit(ask, [talk], 1, name)
-    reader = generation_params.reads_of(chat, talk.tools, ask, service.config).reader(jobs[0], service.tokenizer)
+    jobs, queue = await service.submit(ask, [chat_prompt], 1, name)
+    reader = generation_params.reads_of(chat, chat_prompt.tools, ask, service.config).reader(jobs[0], service.tokenizer)
     return await service.respond(MessageReply(service.config, jobs[0], queue, name, reader), jobs, body.stream)
 
 
@@ -68,8 +67,8 @@ async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
     """Number of tokens of a message's prompt."""
     chat = await service.prepare(as_chat, body)
     tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.config.limits)
-    talk = Talk(chat.messages, tools, chat, service.config.template_defaults)
-    [prompt] = await service.encode(talk)
+    chat_prompt = ChatPrompt(chat.messages, tools, chat, service.config.template_defaults)
+    [prompt] = await service.encode(chat_prompt)
     return Json({"input_tokens": len(prompt.tokens)})
 
 
@@ -136,7 +135,7 @@ def _choice(choice: MessageChoice, tools: list[schemas.Tool]) -> Any:
         return None if choice.type == "auto" and not tools else CHOICES[choice.type]
     if choice.name is None:
         raise ApiError(400, "a tool_choice of type 'tool' needs a name", "tool_choice.name")
-    return schemas.ToolChoice(type="function", function=schemas.Named(name=choice.name))
+    return schemas.ToolChoice(type="function", function=schemas.NamedFunction(name=choice.name))
 
 
 def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
@@ -283,7 +282,7 @@ class MessageReply:
         start = {"input_tokens": len(self.job.request.prompt), "output_tokens": 0}
         empty = {**self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
         yield _event("message_start", message=empty)
-        async for _, message in told(self.queue, 1):
+        async for _, message in job_messages(self.queue, 1):
             if isinstance(message, Failed):
                 yield _event("error", error=api_error_of(message.error).body["error"])
                 return

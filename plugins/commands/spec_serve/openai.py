@@ -15,11 +15,11 @@ from starlette.responses import Response
 from spec_core import Emitted, Run, Tokenizer
 from spec_serve import echo, generation_params, report, schemas, token_logprobs
 from spec_serve.answer_size import token_size
-from spec_serve.conversation import Talk
+from spec_serve.conversation import ChatPrompt
 from spec_serve.echo import Echo
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.generation_params import GenerationParams
-from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, job_messages
 from spec_serve.parts import AnswerPart, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
@@ -103,12 +103,12 @@ def _ask_completion(body: schemas.Completion, config: ServerConfig) -> tuple[lis
 async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Response:
     """Answer a conversation."""
     config = service.config
-    ask, talk, n = await service.prepare(generation_params.ask_chat, body, config)
-    reads = generation_params.reads_of(body, talk.tools, ask, config)
+    ask, chat_prompt, n = await service.prepare(generation_params.ask_chat, body, config)
+    reads = generation_params.reads_of(body, chat_prompt.tools, ask, config)
     prompt = None
     if body.verbose or (config.limits.verbose and body.verbose is None):
-        prompt = await service.threads.run(talk.size, talk.render, service.tokenizer)
-    return await _complete(service, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
+        prompt = await service.threads.run(chat_prompt.size, chat_prompt.render, service.tokenizer)
+    return await _complete(service, body, ask, [chat_prompt], n, chat=True, reads=reads, verbose=prompt)
 
 
 async def _complete(
@@ -139,13 +139,13 @@ async def _complete(
     return await service.respond(answer, jobs, body.stream)
 
 
-def _prompts(given: Any) -> list[Any]:
+def _prompts(prompt: Any) -> list[Any]:
     """One text or list of ids, or several."""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]
-    if not given:
+    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
+        return [prompt]
+    if not prompt:
         raise ApiError(400, "the prompt is an empty list", "prompt")
-    return list(given)
+    return list(prompt)
 
 
 class InputTokens(BaseModel):
@@ -158,8 +158,8 @@ class InputTokens(BaseModel):
 async def count_chat_tokens(body: schemas.Chat, service: ServiceOf) -> Response:
     """Number of tokens of a conversation's prompt."""
     tools = generation_params.tools_of(body.tools, body.tool_choice, service.config.limits)
-    talk = Talk(body.messages, tools, body, service.config.template_defaults)
-    [prompt] = await service.encode(talk)
+    chat_prompt = ChatPrompt(body.messages, tools, body, service.config.template_defaults)
+    [prompt] = await service.encode(chat_prompt)
     return Json({"object": "response.input_tokens", "input_tokens": len(prompt.tokens)})
 
 
@@ -289,7 +289,7 @@ class CompletionAnswer:
         for job in self.jobs if self.echoes else ():
             size = len(self._echo_text(job)) + len(job.request.prompt) * token_size(job)
             yield await write_in_thread(size, self._echo_event, job)
-        async for job, message in messages(self.queue, len(self.jobs)):
+        async for job, message in job_messages(self.queue, len(self.jobs)):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
                 return

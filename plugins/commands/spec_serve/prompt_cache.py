@@ -181,11 +181,11 @@ def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
         raise ValueError("the file is nested too deeply") from None
     if not isinstance(header, dict) or not isinstance(header.get("prefixes"), list):
         raise ValueError("the file has no list of prefixes")
-    return [_prefix(given, run.target.info.vocab) for given in header["prefixes"]]
+    return [_prefix(entry, run.target.info.vocab) for entry in header["prefixes"]]
 
 
-def _prefix(given: Any, vocab: int) -> Prefix:
-    match given:
+def _prefix(entry: Any, vocab: int) -> Prefix:
+    match entry:
         case [[_, *_] as tokens, str(salt), list(checkpoints)]:
             if _whole(tokens, vocab - 1) and _whole(checkpoints, len(tokens)) and sorted(checkpoints) == checkpoints:
                 return Prefix(tuple(tokens), salt, tuple(checkpoints))

@@ -20,18 +20,18 @@ class LimitedProtocol(Base):  # type: ignore[misc]
 
     head_seconds: ClassVar[float]
     table: ClassVar[Connections]
-    entry: Connection
+    connection: Connection
     _head: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.entry.close = transport.abort
-        self.table.move(self.entry, "head")
-        self._await_head(0.0 if self.scheme == "https" else monotonic() - self.entry.opened)
+        self.connection.close = transport.abort
+        self.table.move(self.connection, "head")
+        self._await_head(0.0 if self.scheme == "https" else monotonic() - self.connection.opened)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.table.remove(self.entry)
+        self.table.remove(self.connection)
         self._have_head()
         self.resume_writing()
         super().connection_lost(exc)
@@ -60,10 +60,10 @@ class LimitedProtocol(Base):  # type: ignore[misc]
         """Note what is waited for now. heard: bytes came; of no request, they begin a head."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._have_head()
-            self.table.move(self.entry, "body" if self.cycle.more_body else "busy")
+            self.table.move(self.connection, "body" if self.cycle.more_body else "busy")
         elif not self.transport.is_closing():
             self._await_head()
-            self.table.move(self.entry, "head" if heard else "kept")
+            self.table.move(self.connection, "head" if heard else "kept")
 
     def _await_head(self, waited: float = 0.0) -> None:
         """Close the connection if no request comes in time. More of its head gives no more time."""

@@ -73,7 +73,7 @@ class Reads:
         if self.whole:
             return Reader(pieces, calls if self.tools else None)
         if has_channels(tokenizer.chat_template):
-            return Reader(pieces, channels=self._channels(prompt, tokenizer, calls))
+            return Reader(pieces, harmony_reader=self._channels(prompt, tokenizer, calls))
         thoughts = None
         if (form := thinking_of(tokenizer)) is not None and self.format != "none":
             tail = "".join(_as_text(p) for p in spell_tokens(prompt[-TAIL:], marks, tokenizer))
@@ -98,22 +98,22 @@ class Reader:
     """Reads the events of one text."""
 
     pieces: Pieces
-    tags: CallReader | None = None
+    call_reader: CallReader | None = None
     thoughts: ThoughtReader | None = None
-    channels: HarmonyReader | None = None
+    harmony_reader: HarmonyReader | None = None
     legacy: bool = False
 
     @property
     def calls(self) -> list[Call]:
         """All calls so far."""
-        reader = self.channels or self.tags
+        reader = self.harmony_reader or self.call_reader
         return [] if reader is None else reader.calls
 
     def put(self, events: Iterable[Emitted]) -> list[AnswerPart | Call]:
         """Parts that these events add to the answer, in order."""
         pieces = self.pieces.put(events)
-        if self.channels is not None:
-            return _join(part for piece in pieces for part in self.channels.put(piece))
+        if self.harmony_reader is not None:
+            return _join(part for piece in pieces for part in self.harmony_reader.put(piece))
         text = "".join(map(_as_text, pieces))
         if self.thoughts is None:
             return self._read_answer(text)
@@ -122,16 +122,16 @@ class Reader:
 
     def end(self) -> list[AnswerPart | Call]:
         """Parts that were held back until the end of the text."""
-        if self.channels is not None:
-            return _join(self.channels.end())
+        if self.harmony_reader is not None:
+            return _join(self.harmony_reader.end())
         thought, answer = self.thoughts.end() if self.thoughts is not None else ("", "")
         parts = [*_reasoning(thought), *self._read_answer("" if self.legacy else answer)]
-        return [*parts, *self._parts(self.tags.end() if self.tags is not None else ())]
+        return [*parts, *self._parts(self.call_reader.end() if self.call_reader is not None else ())]
 
     def _read_answer(self, text: str) -> list[AnswerPart | Call]:
         if not text:
             return []
-        return [AnswerPart("content", text)] if self.tags is None else self._parts(self.tags.put(text))
+        return [AnswerPart("content", text)] if self.call_reader is None else self._parts(self.call_reader.put(text))
 
     @staticmethod
     def _parts(pieces: Iterable[str | Call]) -> list[AnswerPart | Call]:

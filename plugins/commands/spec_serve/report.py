@@ -11,7 +11,7 @@ from spec_core import Result, Run, Tokenizer
 from spec_core.toolkit import decode_after
 from spec_serve.errors import api_error_of
 from spec_serve.generation_params import PREDICTION
-from spec_serve.job import Done, EventQueue, Failed, Job, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Prompted, job_messages
 
 
 class Usage(BaseModel):
@@ -80,7 +80,7 @@ class Finished:
 async def wait_for_all(queue: EventQueue, count: int) -> list[Finished]:
     """The ends of ``count`` texts, in the order of their answer. Raises the error that ended one of them."""
     finished = []
-    async for job, message in messages(queue, count):
+    async for job, message in job_messages(queue, count):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):

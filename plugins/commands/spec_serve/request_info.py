@@ -37,9 +37,9 @@ REQUEST_INFO: ContextVar[RequestInfo] = ContextVar("request_info", default=NO_RE
 def request_info(scope: Any) -> RequestInfo:
     """What the log and spans say about an HTTP request."""
     headers = Headers(scope=scope)
-    given, parents = headers.get(HEADER, ""), headers.getlist("traceparent")
+    request_id, parents = headers.get(HEADER, ""), headers.getlist("traceparent")
     return RequestInfo(
-        given if ID.fullmatch(given) else uuid4().hex,
+        request_id if ID.fullmatch(request_id) else uuid4().hex,
         scope["path"][:100],
         _address(scope.get("client")),
         parents[0] if len(parents) == 1 else "",

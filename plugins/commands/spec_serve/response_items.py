@@ -107,7 +107,7 @@ def _choice(choice: Any, tools: Offered) -> Any:
         problem = f"tool_choice demands a tool of type {choice.type!r:.60}, which this server cannot offer"
         raise ApiError(400, problem, "tool_choice", "not_supported")
     name = called_name(choice.name, choice.namespace)
-    return schemas.ToolChoice(type="function", function=schemas.Named(name=name))
+    return schemas.ToolChoice(type="function", function=schemas.NamedFunction(name=name))
 
 
 # items

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from spec_serve import generation_params, report, response_fields, token_logprobs
 from spec_serve.answer_size import answer_size
 from spec_serve.errors import api_error_of
-from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, job_messages
 from spec_serve.left_out import LeftOut
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
@@ -60,10 +60,10 @@ async def create_response(body: response_fields.Responses, service: ServiceOf) -
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
     chat = await service.prepare(as_chat, body)
     report_tools(body)
-    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
+    ask, chat_prompt, _ = await service.prepare(generation_params.ask_chat, chat, service.config)
     name = uuid4().hex
-    jobs, queue = await service.submit(ask, [talk], 1, f"resp_{name}")
-    reader = generation_params.reads_of(chat, talk.tools, ask, service.config).reader(jobs[0], service.tokenizer)
+    jobs, queue = await service.submit(ask, [chat_prompt], 1, f"resp_{name}")
+    reader = generation_params.reads_of(chat, chat_prompt.tools, ask, service.config).reader(jobs[0], service.tokenizer)
     return await service.respond(ResponseReply(service.config, body, jobs[0], queue, name, reader), jobs, body.stream)
 
 
@@ -128,7 +128,7 @@ class ResponseReply:
         """Server-sent events with the names of the API."""
         for kind in ("response.created", "response.in_progress"):
             yield await write_in_thread(self._size, self._state_event, kind)
-        async for _, message in messages(self.queue, 1):
+        async for _, message in job_messages(self.queue, 1):
             if isinstance(message, Failed):
                 error = api_error_of(message.error).body["error"]
                 yield self._event(

@@ -13,9 +13,9 @@ READ = ("tools", "instructions", "messages", "input", "input_extra", "input_pref
 def beginning_of_prompt(body: bytes) -> str:
     """The text of a body's prompt: equal beginnings of prompts give equal beginnings. Empty if there is none."""
     try:
-        given = json.loads(body)
-        salt = f"{given['cache_salt']}\0" if given.get("cache_salt") else ""
-        return salt + "".join(word for name in READ if name in given for word in _words(given[name]))
+        fields = json.loads(body)
+        salt = f"{fields['cache_salt']}\0" if fields.get("cache_salt") else ""
+        return salt + "".join(word for name in READ if name in fields for word in _words(fields[name]))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return ""  # a replica will refuse it
 

@@ -178,7 +178,7 @@ def is_no_function(name: str) -> bool:
     return name != "function"
 
 
-class Named(Body):
+class NamedFunction(Body):
     where: ClassVar[str] = "tool_choice.function"
 
     name: str
@@ -188,7 +188,7 @@ class ToolChoice(Body):
     where: ClassVar[str] = "tool_choice"
 
     type: Literal["function"]
-    function: Named
+    function: NamedFunction
 
 
 class NamedTool(Body):
@@ -198,7 +198,7 @@ class NamedTool(Body):
 
     type: str
     name: str | None = None
-    function: Named | None = None
+    function: NamedFunction | None = None
 
     @property
     def called(self) -> str | None:

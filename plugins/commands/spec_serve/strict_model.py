@@ -112,9 +112,9 @@ def _refuse(name: str, problem: str, code: str) -> None:
         log.warning("ignored from now on: %.300s", problem)
 
 
-def _check_lengths(given: Mapping[str, Any], ids: Collection[str]) -> None:
+def _check_lengths(fields: Mapping[str, Any], ids: Collection[str]) -> None:
     """Refuse a field with too many entries. ids: fields of token ids, which have limits of their own."""
-    for name, value in given.items():
+    for name, value in fields.items():
         if isinstance(value, (dict, list)) and len(value) > ENTRIES_MAX and name not in ids:
             raise field_error(name, f"{name} has {len(value)} entries, at most {ENTRIES_MAX} are allowed")
 
@@ -123,12 +123,12 @@ def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
     return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
 
 
-def nest_names(given: Mapping[str, Any]) -> dict[str, Any]:
+def nest_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
-    flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
+    flat = {name: value for name, value in fields.items() if name.startswith("speculative.")}
     if not flat:
-        return dict(given)
-    if given.get("speculative") is not None:
+        return dict(fields)
+    if fields.get("speculative") is not None:
         raise field_error(min(flat), f"speculative and {min(flat)} are both given; write one of the two")
     inner = {name.partition(".")[2]: value for name, value in flat.items()}
-    return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}
+    return {**{n: v for n, v in fields.items() if n not in flat}, "speculative": inner}

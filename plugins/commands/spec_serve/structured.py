@@ -78,13 +78,13 @@ def _from_response_format(asked: Any, style: JsonStyle) -> Constraint | None:
 
 
 def _from_structured_outputs(outputs: StructuredOutputs, style: JsonStyle) -> Constraint | None:
-    given = {key: value for key, value in outputs.model_dump(by_alias=True).items() if value is not None}
-    style = attrs.evolve(style, compact=style.compact or bool(given.pop("disable_any_whitespace", False)))
-    if (closed := given.pop("disable_additional_properties", None)) is not None:
+    fields = {key: value for key, value in outputs.model_dump(by_alias=True).items() if value is not None}
+    style = attrs.evolve(style, compact=style.compact or bool(fields.pop("disable_any_whitespace", False)))
+    if (closed := fields.pop("disable_additional_properties", None)) is not None:
         style = attrs.evolve(style, open_objects=not closed)
-    if len(given) > 1:
-        raise ApiError(400, f"structured_outputs has {' and '.join(given)}; write one", "structured_outputs")
-    return next((_kind(kind, value, style) for kind, value in given.items()), None)
+    if len(fields) > 1:
+        raise ApiError(400, f"structured_outputs has {' and '.join(fields)}; write one", "structured_outputs")
+    return next((_kind(kind, value, style) for kind, value in fields.items()), None)
 
 
 def _kind(kind: str, value: Any, style: JsonStyle) -> Constraint | None:

@@ -97,10 +97,10 @@ def _load_json(text: str) -> Any:
         raise ApiError(400, f"{FIELD} is nested too deeply", FIELD) from None
 
 
-def structural_tag(given: str | Mapping[str, Any]) -> StructuralTags:
+def structural_tag(source: str | Mapping[str, Any]) -> StructuralTags:
     """Structural tags of a JSON text or an object. Raises ApiError where it is neither form."""
     try:
-        tag = _load_json(given) if isinstance(given, str) else given
+        tag = _load_json(source) if isinstance(source, str) else source
         return StructuralTag.model_validate(tag).constraint()
     except json.JSONDecodeError as error:
         raise ApiError(400, f"{FIELD} is no JSON: {error}", FIELD) from None

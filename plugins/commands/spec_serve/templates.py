@@ -39,8 +39,8 @@ def template_of(settings: ServeSettings) -> str | None:
         raise UsageError("--chat-template and --chat-template-file are both given", hint="give one of them")
     if settings.chat_template_file is not None:
         return _read(Path(settings.chat_template_file))
-    given = settings.chat_template
-    return None if given is None else NAMED.get(given, given)
+    template = settings.chat_template
+    return None if template is None else NAMED.get(template, template)
 
 
 def _read(path: Path) -> str:

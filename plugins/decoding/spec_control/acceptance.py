@@ -92,36 +92,43 @@ class Drafts:
 
 @attrs.define(eq=False)
 class Method:
-    """What is known of a method in this run.
-
-    prices: {sequences: price}, see ``price``. row_times: {sequences: plain steps that a drafted token takes}.
-    gain: of its drafts; chain, tree: of drafts without and with branches.
-    offers: share of the steps in which it was asked and drafted. idle: plain steps that it takes where it does not
-    draft; standing: in a step in which it is not asked; stood: in all such steps since its last draft.
-    overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
-    draft for a text takes in addition, by tokens of the text; first_of_run: the first one. depth: tokens of the longest
-    path; branching: of all paths, over depth. priced: it asks for a price, so that its drafts need no other limit.
-    tried_at: step of its last draft; called_at: of the last one in which it was asked for one.
-    """
+    """What is known of a method in this run."""
 
     positions: Positions = attrs.field(factory=Positions)
     prices: dict[int, float] = attrs.field(factory=dict)
+    """{sequences: price}, see ``price``."""
     row_times: defaultdict[int, Mean] = attrs.field(factory=lambda: defaultdict(Mean))
+    """{sequences: plain steps that a drafted token takes}."""
     gain: Gain = attrs.field(factory=Gain)
+    """Gain of its drafts."""
     chain: Gain = attrs.field(factory=Gain)
+    """Gain of drafts without branches."""
     tree: Gain = attrs.field(factory=Gain)
+    """Gain of drafts with branches."""
     offers: Mean = attrs.field(factory=lambda: Mean(SLOW, PRIOR_OFFERS, PRIOR_TESTS))
+    """Share of the steps in which it was asked and drafted."""
     idle: Mean = attrs.field(factory=Mean)
+    """Plain steps that it takes where it does not draft."""
     standing: Mean = attrs.field(factory=Mean)
+    """Plain steps that it takes in a step in which it is not asked."""
     stood: float = 0.0
+    """Plain steps that it took in all such steps since its last draft."""
     overheads: defaultdict[int, Line] = attrs.field(factory=lambda: defaultdict(Line))
+    """{sequences: plain steps that it takes for a draft, by its length}."""
     first: Line = attrs.field(factory=Line)
+    """Plain steps that its first draft for a text takes in addition, by tokens of the text."""
     first_of_run: float = 0.0
+    """Plain steps that its first draft of the run takes in addition."""
     depth: Mean = attrs.field(factory=Mean)
+    """Tokens of the longest path."""
     branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
+    """Tokens of all paths, over ``depth``."""
     priced: bool = False
+    """Whether it asks for a price, so that its drafts need no other limit."""
     tried_at: int = 0
+    """Step of its last draft."""
     called_at: int = 0
+    """Step of the last draft for which it was asked."""
 
     def price(self, sequences: int) -> float:
         """The chance of a path below which it drafts no further: that of the nearest number of sequences."""

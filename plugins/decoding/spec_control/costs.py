@@ -70,24 +70,25 @@ class Line:
 
 @attrs.define(eq=False)
 class Costs:
-    """Costs of one number of sequences.
-
-    forwards, besides: seconds of recent plain forwards, and of the rest of their steps. forward, plain: seconds of a
-    plain forward and of its whole step, their medians.
-    ratios: {rows of a forward: its time divided by a plain forward's}. waiting: {rows: seconds of forwards since the
-    last plain step}, which the next plain step is compared with.
-    unmeasured: steps with drafts since a plain one was measured; interval: after how many one is due.
-    """
+    """Costs of one number of sequences."""
 
     sequences: int
     forwards: deque[float] = attrs.field(factory=recent)
+    """Seconds of recent plain forwards."""
     besides: deque[float] = attrs.field(factory=recent)
+    """Seconds of the rest of their steps."""
     ratios: dict[int, Mean] = attrs.field(factory=dict)
+    """{rows of a forward: its time divided by a plain forward's}."""
     waiting: dict[int, list[float]] = attrs.field(factory=dict)
+    """{rows: seconds of forwards since the last plain step}, which the next plain step is compared with."""
     unmeasured: int = 0
+    """Steps with drafts since a plain one was measured."""
     interval: int = FEW
+    """Number of such steps after which a plain one is due."""
     forward: float = 0.0
+    """Median seconds of a plain forward."""
     plain: float = 0.0
+    """Median seconds of a whole plain step."""
     _curve: tuple[list[int], list[float]] | None = None
 
     def add_plain(self, forward: float, rest: float) -> None:

@@ -19,25 +19,28 @@ Drafted = dict[tuple[int, str, int], Drafts]
 
 @attrs.define(eq=False)
 class Learner:
-    """Charges every step to the account, and learns from it. It reads no clock.
-
-    costs: {sequences: costs}. methods: {name: method} in their order. texts: {number of a sequence: text}.
-    usual: {what it is: times of parts of steps}. controller: its name in the run. steps: that were learned from.
-    undrafted: steps since the last one with drafts. asked: methods of the present plan. reason: why it lets no method
-    draft.
-    """
+    """Charges every step to the account, and learns from it. It reads no clock."""
 
     account: Account = attrs.field(factory=Account)
     report: Report = attrs.field(factory=Report)
     costs: dict[int, Costs] = attrs.field(factory=dict)
+    """{sequences: costs}."""
     methods: dict[str, Method] = attrs.field(factory=dict)
+    """{name: method} in their order."""
     texts: dict[int, TextStats] = attrs.field(factory=dict)
+    """{number of a sequence: text}."""
     usual: defaultdict[Hashable, Usual] = attrs.field(factory=lambda: defaultdict(Usual))
+    """{what it is: times of parts of steps}."""
     controller: str = ""
+    """The controller's name in the run."""
     steps: int = 0
+    """Steps that were learned from."""
     undrafted: int = 0
+    """Steps since the last one with drafts."""
     asked: tuple[str, ...] = ()
+    """Methods of the present plan."""
     reason: str = ""
+    """Why it lets no method draft."""
 
     def costs_of(self, sequences: int) -> Costs:
         """Costs of steps with this number of sequences."""

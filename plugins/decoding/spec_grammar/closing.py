@@ -33,7 +33,7 @@ WORK_MAX = 200_000
 
 
 @attrs.define
-class Named:
+class ObjectKeys:
     """Keys that an object's schemas name.
 
     stands: one of them has ``properties``. closed: none of them says anything about other keys.
@@ -94,10 +94,10 @@ class Closing:
         inner = {key: self._close_inside(key, value) for key, value in schema.items()}
         if (key := self._alternatives(schema)) is not None:
             return {**inner, key: [self.close(one) for one in schema[key]]}
-        named = self._name_keys(schema)
-        if not named.is_closed:
+        object_keys = self._name_keys(schema)
+        if not object_keys.is_closed:
             return inner
-        properties = {**dict.fromkeys(named.keys, True), **(inner.get("properties") or {})}
+        properties = {**dict.fromkeys(object_keys.keys, True), **(inner.get("properties") or {})}
         return {**inner, "properties": properties, "additionalProperties": False}
 
     def _close_definition(self, reference: str) -> str:
@@ -154,19 +154,19 @@ class Closing:
             schema = self.document.resolve(schema["$ref"])
         return schema
 
-    def _name_keys(self, schema: Mapping[str, Any]) -> Named:
+    def _name_keys(self, schema: Mapping[str, Any]) -> ObjectKeys:
         """Keys that a schema and its parts name. Not recursive: parts may refer to one another in a long chain."""
-        named, waiting, seen = Named(), [schema], set()
+        object_keys, waiting, seen = ObjectKeys(), [schema], set()
         while waiting:  # depth first: the order of keys is the order in which they are written
             part = waiting.pop()
             if isinstance(part, Mapping) and id(part) not in seen:
                 seen.add(id(part))
-                named.add(part)
+                object_keys.add(part)
                 waiting += reversed(list(self._parts(part)))
-        self.work += len(seen) + len(named.keys)
+        self.work += len(seen) + len(object_keys.keys)
         if self.work > WORK_MAX:
             raise UsageError("the JSON schema has parts that name too many keys together", hint="simplify the schema")
-        return named
+        return object_keys
 
     def _parts(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         if isinstance(schema.get("$ref"), str):

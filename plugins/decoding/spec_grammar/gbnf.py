@@ -68,9 +68,9 @@ def pieces(text: str) -> list[Piece]:
     return parts
 
 
-def split_rules(given: list[Piece]) -> dict[str, list[Piece]]:
+def split_rules(pieces: list[Piece]) -> dict[str, list[Piece]]:
     """{rule: its alternatives}. A rule ends before the next ``name ::=``; line ends mean nothing else."""
-    rest = [piece for piece in given if piece.kind != "line"]
+    rest = [piece for piece in pieces if piece.kind != "line"]
     rules: dict[str, list[Piece]] = {}
     body: list[Piece] | None = None
     for i, piece in enumerate(rest):

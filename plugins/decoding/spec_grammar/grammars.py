@@ -43,10 +43,10 @@ class JsonSchema(Compiled):
         return "change the schema; docs/structured-output.md lists what is supported"
 
     def check(self) -> None:
-        given = self.schema
-        text = given if isinstance(given, str) else _dump(given)
+        source = self.schema
+        text = source if isinstance(source, str) else _dump(source)
         check_size(self.what, text)
-        schema = _load(text) if isinstance(given, str) else given
+        schema = _load(text) if isinstance(source, str) else source
         if not isinstance(schema, (Mapping, bool)):
             raise UsageError(
                 f"{self.what} is {type(schema).__name__}", hint='give an object such as {"type": "object"}, or true'

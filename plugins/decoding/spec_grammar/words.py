@@ -75,10 +75,10 @@ def words_of(target: Target) -> Any:
             hint="use a model whose file names one",
         )
     if target.tokenizer not in _made:
-        given = vocabulary_of(target)
+        vocabulary = vocabulary_of(target)
         llguidance = library()
         _made[target.tokenizer] = llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(given), n_vocab=len(given.tokens), eos_token=sorted(target.info.eog)
+            llguidance.TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens), eos_token=sorted(target.info.eog)
         )
     return _made[target.tokenizer]
 

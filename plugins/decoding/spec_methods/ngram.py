@@ -54,7 +54,7 @@ class Index:
         return self.places.get(tuple(history[-self.n :]), [])
 
 
-def evidence() -> AcceptanceEstimates:
+def new_estimates() -> AcceptanceEstimates:
     """Acceptance estimates by match length."""
     return match_estimates(PRIOR_WEIGHT, DECAY)
 
@@ -69,7 +69,7 @@ class NgramState:
     index: Index
     number: int
     log: Log = attrs.field(factory=list)
-    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
+    estimates: AcceptanceEstimates = attrs.field(factory=new_estimates)
     matched: dict[int, int] = attrs.field(factory=dict)
 
 
@@ -136,7 +136,7 @@ class Ngram:
     def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
-            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.full_verdict.path))
+            memory.estimates.of(memory.matched[part.leaf]).learn(part.drafted, len(part.full_verdict.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -185,8 +185,8 @@ class Ngram:
             return []
         match, (log, at) = best
         state.matched[leaf] = match
-        state.evidence.of(match).fade()
-        length = min(budget, self.draft_max, max_length(state.evidence.value(match), p_min))
+        state.estimates.of(match).fade()
+        length = min(budget, self.draft_max, max_length(state.estimates.value(match), p_min))
         ids = continuation(text if log is state.log else log, at, length, own=log is state.log)
         return cut_at_end(ids, self.eog)
 

@@ -39,7 +39,7 @@ class Place:
     match: int = START
     drafted: int = START
     read: int = 0
-    evidence: AcceptanceEstimates = attrs.field(factory=lambda: match_estimates(PRIOR_WEIGHT, DECAY))
+    estimates: AcceptanceEstimates = attrs.field(factory=lambda: match_estimates(PRIOR_WEIGHT, DECAY))
     index: dict[tuple[int, ...], list[int]] = attrs.field(factory=dict)
 
     def follow(self, output: list[int]) -> None:
@@ -75,8 +75,8 @@ class Place:
         if not 0 <= self.at < len(self.prediction):
             return []
         self.drafted = self.match
-        self.evidence.of(self.match).fade()
-        chance, survival, n = self.evidence.value(self.match), 1.0, 0
+        self.estimates.of(self.match).fade()
+        chance, survival, n = self.estimates.value(self.match), 1.0, 0
         while n < longest and self.at + n < len(self.prediction) and survival * chance >= p_min:
             survival, n = survival * chance, n + 1
         return self.prediction[self.at : self.at + n]
@@ -138,7 +138,7 @@ class Prediction:
     def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             place = seq.stash[self.place]
-            place.evidence.of(place.drafted).learn(part.drafted, len(part.full_verdict.path))
+            place.estimates.of(place.drafted).learn(part.drafted, len(part.full_verdict.path))
 
     def _place(self, seq: Sequence, prediction: list[int]) -> Place:
         place = seq.stash.get(self.place)

@@ -23,29 +23,36 @@ OWN_LOOP = {
 
 @attrs.frozen
 class Engine:
-    """Services of another engine; each field is a sentence or a few words for a table.
-
-    scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
-    runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is
-    rolled back. cache: which models show keys and values to drafters. weights: which weights draft heads get. rules:
-    acceptance rules. exact: whether rows have equal bits. serves: what plugins get, as keywords of
-    ``spec_core.host.Serves``; where a sentence above names a condition, some models lack it. target: whether it is a
-    target of this project's loop; else methods run inside its own. skipped: {check of ``TargetConformance``: why it is
-    skipped}.
-    """
+    """Services of another engine; each field is a sentence or a few words for a table."""
 
     scheme: str
+    """Scheme of ``load``, or the engine's name."""
     extra: str
+    """Extra of the installation."""
     models: str
+    """Models that it loads."""
     devices: str
+    """Devices on which it runs."""
     logits: str
+    """Logits that plugins can read."""
     hidden: str
+    """Hidden states that plugins can read."""
     trees: str
+    """Whether drafts may branch."""
     recurrent: str
+    """How recurrent state is rolled back."""
     weights: str
+    """Weights that draft heads get."""
     rules: str
+    """Acceptance rules."""
     exact: str
+    """Whether rows have equal bits."""
     serves: Mapping[str, Any]
+    """What plugins get, as keywords of ``spec_core.host.Serves``; where a sentence above names a condition, some models
+    lack it."""
     cache: str = "no"
+    """Models that show keys and values to drafters."""
     target: bool = True
+    """Whether it is a target of this project's loop; else methods run inside its own."""
     skipped: Mapping[str, str] = attrs.field(factory=dict)
+    """{check of ``TargetConformance``: why it is skipped}."""

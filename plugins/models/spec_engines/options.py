@@ -11,8 +11,8 @@ KERNELS: dict[str, tuple[Any, ...]] = {"kernels": ("auto",), "activations": ("au
 """Settings of this project's own kernels: only their defaults are allowed."""
 
 
-def check_options(scheme: str, given: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]]) -> None:
+def check_options(scheme: str, options: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise UsageError for the first option with another value than the ``allowed`` ones; {name: values}."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value not in allowed.get(name, ()):
             raise UsageError(f"{name}={value} is not an option of {scheme}: targets", hint=f"leave {name} out")

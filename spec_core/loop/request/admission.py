@@ -125,11 +125,11 @@ def _surest(request: Request, private: bool) -> float:
     return checks.share("confidence_min", request.confidence_min)
 
 
-def _check_shared(name: str, given: object, private: bool) -> None:
+def _check_shared(name: str, value: object, private: bool) -> None:
     """A rule with private noise must judge every drawn token: dropping some by their values would change the text."""
-    if private and given:
+    if private and value:
         raise UsageError(
-            f"{name} = {given!r:.40} drops drafted tokens, and the rule of this run must judge each of them",
+            f"{name} = {value!r:.40} drops drafted tokens, and the rule of this run must judge each of them",
             hint=f"leave {name} out, or run with the default rule",
         )
 
@@ -156,11 +156,11 @@ def _served_by(
 
 
 def _methods(
-    given: tuple[str, ...] | None, always: frozenset[str], drafters: frozenset[str], switched_off: Mapping[str, str]
+    names: tuple[str, ...] | None, always: frozenset[str], drafters: frozenset[str], switched_off: Mapping[str, str]
 ) -> frozenset[str] | None:
-    if given is None:
+    if names is None:
         return None
-    asked = checks.texts("methods", given, "a list of names")
+    asked = checks.texts("methods", names, "a list of names")
     failed = sorted(set(asked) & set(switched_off))
     if failed:
         raise UsageError(

@@ -55,9 +55,9 @@ def check_alone(*arguments: Any) -> None:
         raise UsageError("a prepared run takes no plugins and no options of loading", hint="pass them to prepare()")
 
 
-def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
+def request_of(prompt: Any, keywords: Mapping[str, Any]) -> Request:
     """A request from the user's arguments. Keywords are fields of Request or Sampling. Raises UsageError."""
-    fields = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
+    fields = [name for name in names(Request) if name != "prompt" or isinstance(prompt, Request)]
     _check_known("a request", keywords, [*fields, *names(Sampling)])
     own = {name: value for name, value in keywords.items() if name in fields}
     sampling = {name: value for name, value in keywords.items() if name not in own}
@@ -65,7 +65,7 @@ def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
         raise UsageError(
             f"sampling and {', '.join(sampling)} are both given", hint="set it once: in Sampling, or by keyword"
         )
-    request = attrs.evolve(given, **own) if isinstance(given, Request) else Request(given, **own)
+    request = attrs.evolve(prompt, **own) if isinstance(prompt, Request) else Request(prompt, **own)
     return attrs.evolve(request, sampling=attrs.evolve(request.sampling, **sampling)) if sampling else request
 
 
@@ -76,25 +76,25 @@ def _check_known(whose: str, keywords: Iterable[str], known: Iterable[str]) -> N
             raise UsageError(f"{whose} has no keyword {name!r}", hint=hint)
 
 
-def is_prompt_list(given: Any) -> bool:
+def is_prompt_list(value: Any) -> bool:
     """Whether this is a list of prompts (texts, requests, lists of ids or messages), not one prompt as a list."""
     one = (str, Request, list, tuple, np.ndarray, Tensor)
-    return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(p, one) and _whole(p) for p in given)
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(p, one) and _whole(p) for p in value)
 
 
-def _whole(given: Any) -> bool:
+def _whole(value: Any) -> bool:
     """Whether this is not a zero-dimensional array."""
-    return getattr(given, "ndim", 1) > 0
+    return getattr(value, "ndim", 1) > 0
 
 
-def all_of(given: list[Any], check: Callable[[Any], T]) -> list[T]:
+def all_of(prompts: list[Any], check: Callable[[Any], T]) -> list[T]:
     """Check every prompt. Raises UsageError with the number of the wrong prompt."""
     checked = []
-    for at, one in enumerate(given):
+    for at, one in enumerate(prompts):
         try:
             checked.append(check(one))
         except UsageError as error:
-            raise with_prompt_number(at, len(given), error) from error
+            raise with_prompt_number(at, len(prompts), error) from error
     return checked
 
 

@@ -34,14 +34,14 @@ TEXTLESS = (bytes, bytearray, memoryview, Mapping)
 # how tokens are chosen
 
 
-def sampling(given: Any, vocab: int) -> Sampling:
-    if not isinstance(given, Sampling):
-        raise UsageError(f"sampling is {kind(given)}", hint="give a Sampling, such as Sampling(temperature=0.8)")
-    if not isinstance(given.logit_bias, Mapping):
-        raise UsageError(f"logit_bias is {kind(given.logit_bias)}", hint="give {token: number}")
-    best = None if given.logprobs is None else min(given.logprobs, vocab)
-    bias = ReadOnlyDict(_bias(*pair, vocab) for pair in given.logit_bias.items())
-    return attrs.evolve(given, logprobs=best, logit_bias=bias)
+def sampling(value: Any, vocab: int) -> Sampling:
+    if not isinstance(value, Sampling):
+        raise UsageError(f"sampling is {kind(value)}", hint="give a Sampling, such as Sampling(temperature=0.8)")
+    if not isinstance(value.logit_bias, Mapping):
+        raise UsageError(f"logit_bias is {kind(value.logit_bias)}", hint="give {token: number}")
+    best = None if value.logprobs is None else min(value.logprobs, vocab)
+    bias = ReadOnlyDict(_bias(*pair, vocab) for pair in value.logit_bias.items())
+    return attrs.evolve(value, logprobs=best, logit_bias=bias)
 
 
 def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
@@ -59,39 +59,39 @@ def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
     return token, bias if bias > SMALLEST else -math.inf
 
 
-def checked_seed(given: Any) -> int:
-    seed = whole_number(given)
+def checked_seed(value: Any) -> int:
+    seed = whole_number(value)
     if seed is None or not 0 <= seed < SEEDS:
-        raise UsageError(f"seed {quote_value(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
+        raise UsageError(f"seed {quote_value(value)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
-def index_below(name: str, given: Any, count: int) -> int:
-    value = whole_number(given)
-    if value is None or not 0 <= value < count:
-        raise UsageError(f"{name} = {quote_value(given)}", hint=f"give a whole number from 0 to {count - 1}")
-    return value
+def index_below(name: str, value: Any, count: int) -> int:
+    number = whole_number(value)
+    if number is None or not 0 <= number < count:
+        raise UsageError(f"{name} = {quote_value(value)}", hint=f"give a whole number from 0 to {count - 1}")
+    return number
 
 
-def number_within(name: str, given: Any, limit: int) -> int:
-    value = whole_number(given)
-    if value is None or not -limit <= value <= limit:
-        raise UsageError(f"{name} = {quote_value(given)}", hint=f"give a whole number from {-limit} to {limit}")
-    return value
+def number_within(name: str, value: Any, limit: int) -> int:
+    number = whole_number(value)
+    if number is None or not -limit <= number <= limit:
+        raise UsageError(f"{name} = {quote_value(value)}", hint=f"give a whole number from {-limit} to {limit}")
+    return number
 
 
-def share(name: str, given: Any) -> float:
-    value = real_number(given)
-    if value is None or not 0 <= value <= 1:
-        raise UsageError(f"{name} = {quote_value(given)}", hint="give a number from 0 to 1")
-    return value
+def share(name: str, value: Any) -> float:
+    number = real_number(value)
+    if number is None or not 0 <= number <= 1:
+        raise UsageError(f"{name} = {quote_value(value)}", hint="give a number from 0 to 1")
+    return number
 
 
 # where it ends, and the rest
 
 
-def stop_texts(given: Any, target: Target) -> tuple[str, ...]:
-    stops = texts("stop", given, "a text or a list of texts; ids are stop_tokens")
+def stop_texts(value: Any, target: Target) -> tuple[str, ...]:
+    stops = texts("stop", value, "a text or a list of texts; ids are stop_tokens")
     if stops and target.tokenizer is None:
         raise UsageError("stop texts need a tokenizer, this target has none", hint="use stop tokens (--stop-token ID)")
     if "" in stops:
@@ -99,8 +99,8 @@ def stop_texts(given: Any, target: Target) -> tuple[str, ...]:
     return stops
 
 
-def texts(name: str, given: Any, needed: str) -> tuple[str, ...]:
-    items = _items(name, given, needed)
+def texts(name: str, value: Any, needed: str) -> tuple[str, ...]:
+    items = _items(name, value, needed)
     for item in items:
         if not isinstance(item, str):
             raise UsageError(f"{name} holds {quote_value(item)}, which is not a text", hint=f"give {needed}")
@@ -108,18 +108,18 @@ def texts(name: str, given: Any, needed: str) -> tuple[str, ...]:
     return items
 
 
-def _items(name: str, given: Any, needed: str) -> tuple[Any, ...]:
+def _items(name: str, value: Any, needed: str) -> tuple[Any, ...]:
     """The items of a list; a text is one item, not a list of its characters."""
-    if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, Iterable) or isinstance(given, TEXTLESS) or getattr(given, "ndim", 1) != 1:
-        raise UsageError(f"{name} is {kind(given)}", hint=f"give {needed}")
-    return tuple(given)
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable) or isinstance(value, TEXTLESS) or getattr(value, "ndim", 1) != 1:
+        raise UsageError(f"{name} is {kind(value)}", hint=f"give {needed}")
+    return tuple(value)
 
 
-def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
+def stop_tokens(value: Any, vocab: int) -> frozenset[int]:
     tokens = set()
-    for item in _items("stop_tokens", given, "a list of token ids"):
+    for item in _items("stop_tokens", value, "a list of token ids"):
         token = whole_number(item)
         if token is None or not 0 <= token < vocab:
             raise UsageError(
@@ -130,16 +130,16 @@ def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
     return frozenset(tokens)
 
 
-def flag(name: str, given: Any) -> bool:
-    if not isinstance(given, (bool, np.bool_)):
-        raise UsageError(f"{name} = {quote_value(given)}", hint="give True or False")
-    return bool(given)
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise UsageError(f"{name} = {quote_value(value)}", hint="give True or False")
+    return bool(value)
 
 
-def label(name: str, given: Any) -> str:
-    if not isinstance(given, str):
-        raise UsageError(f"the {name} {quote_value(given)} is not a text", hint="give a text, or leave it out")
-    return str(given)
+def label(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"the {name} {quote_value(value)} is not a text", hint="give a text, or leave it out")
+    return str(value)
 
 
 def check_text(what: str, text: str) -> None:
@@ -152,7 +152,7 @@ def check_text(what: str, text: str) -> None:
         ) from error
 
 
-def kind(given: Any) -> str:
+def kind(value: Any) -> str:
     """The type of a value that may be too long to show."""
-    shape = f" of shape {list(given.shape)}" if isinstance(given, (np.ndarray, Tensor)) else ""
-    return f"of type {type(given).__name__}{shape}"
+    shape = f" of shape {list(value.shape)}" if isinstance(value, (np.ndarray, Tensor)) else ""
+    return f"of type {type(value).__name__}{shape}"

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from spec_core.contract.target import Target
 
 
-def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target, encoded: EncodedPrompt | None = None) -> list[int]:
+def prompt(value: Any, embeds: Mapping[int, Tensor], target: Target, encoded: EncodedPrompt | None = None) -> list[int]:
     """Token ids of the prompt; the number of the embedding where one is given."""
-    tokens = _tokens(given, target)
+    tokens = _tokens(value, target)
     vocab = target.info.vocab
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab and at not in embeds:
@@ -43,12 +43,12 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target, encoded: En
     return [numbers.get(at, token) for at, token in enumerate(tokens)] if numbers else tokens
 
 
-def _tokens(given: Any, target: Target) -> list[int]:
-    if isinstance(given, str):
-        return _encode(given, target)
-    if isinstance(given, (list, tuple)) and any(isinstance(item, Mapping) for item in given):
-        return _chat(given, target)
-    return _ids(given)
+def _tokens(value: Any, target: Target) -> list[int]:
+    if isinstance(value, str):
+        return _encode(value, target)
+    if isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
+        return _chat(value, target)
+    return _ids(value)
 
 
 def _chat(messages: Sequence[Any], target: Target) -> list[int]:
@@ -80,12 +80,12 @@ def _encode(text: str, target: Target) -> list[int]:
     return target.tokenizer.encode(text)
 
 
-def _ids(given: Any, what: str = "prompt") -> list[int]:
+def _ids(value: Any, what: str = "prompt") -> list[int]:
     """A list of whole numbers, or an integral array or tensor of one dimension."""
     hint = "give a text, or its token ids as a list of whole numbers"
-    items = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else given
+    items = value.tolist() if isinstance(value, (np.ndarray, Tensor)) else value
     if not isinstance(items, Sequence) or isinstance(items, TEXTLESS):
-        raise UsageError(f"the {what} is {kind(given)}", hint)
+        raise UsageError(f"the {what} is {kind(value)}", hint)
     if all(type(item) is int for item in items):
         return list(items)
     tokens = [whole_number(item) for item in items]
@@ -95,16 +95,16 @@ def _ids(given: Any, what: str = "prompt") -> list[int]:
     return [token for token in tokens if token is not None]
 
 
-def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[int]:
+def prediction(value: Any, target: Target, before: Sequence[int] = ()) -> list[int]:
     """Token ids of the predicted output, without a beginning token. before: the tokens of the prompt."""
-    if isinstance(given, str):
-        if not given:
+    if isinstance(value, str):
+        if not value:
             return []
-        check_text("the prediction", given)
+        check_text("the prediction", value)
         if target.tokenizer is None:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prediction as token ids")
-        return encode_after(target.tokenizer, given, before)
-    ids, vocab = _ids(given, "prediction"), target.info.vocab
+        return encode_after(target.tokenizer, value, before)
+    ids, vocab = _ids(value, "prediction"), target.info.vocab
     if wrong := [token for token in ids if not 0 <= token < vocab]:
         raise UsageError(
             f"prediction token {quote_value(wrong[0])} is outside the vocabulary of {vocab}",
@@ -113,8 +113,8 @@ def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[i
     return ids
 
 
-def length(given: Any, prompt: int, context: int) -> int:
-    n = index_below("max_tokens", given, COUNTS)
+def length(value: Any, prompt: int, context: int) -> int:
+    n = index_below("max_tokens", value, COUNTS)
     if not prompt:
         raise UsageError("the prompt is empty and this model adds no beginning token", hint="give at least one token")
     if prompt >= context and n > 0:
@@ -147,11 +147,11 @@ def number_of(embedding: Tensor, more: bytes = b"") -> int:
     return -2 - (int.from_bytes(digest[:8], "little") >> 2)
 
 
-def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
-    if not isinstance(given, Mapping):
-        raise UsageError(f"embeds is {kind(given)}", hint="give {position: vector}, or leave it out")
+def embeddings(value: Any, target: Target) -> dict[int, Tensor]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"embeds is {kind(value)}", hint="give {position: vector}, or leave it out")
     by_position: dict[int, Tensor] = {}
-    for place, vector in given.items():
+    for place, vector in value.items():
         at = whole_number(place)
         if at is None:
             raise UsageError(f"an embedding is given for position {quote_value(place)}", hint="give whole positions")
@@ -159,10 +159,10 @@ def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
     return by_position
 
 
-def _embedding(given: Any, at: int, target: Target) -> Tensor:
+def _embedding(value: Any, at: int, target: Target) -> Tensor:
     """[D] on the target's device; narrower types are converted to float32, which holds them exactly."""
     width, where = target.info.width, f"the embedding at position {quote_value(at)}"
-    vector = _tensor(given, where, width)
+    vector = _tensor(value, where, width)
     if tuple(vector.shape) != (width,):
         raise UsageError(
             f"{where} has shape {list(vector.shape)}, this model needs [{width}]",
@@ -175,12 +175,12 @@ def _embedding(given: Any, at: int, target: Target) -> Tensor:
     return vector
 
 
-def _tensor(given: Any, where: str, width: int) -> Tensor:
+def _tensor(value: Any, where: str, width: int) -> Tensor:
     hint = f"give a floating-point tensor or array of shape [{width}]"
-    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
-        return torch.from_numpy(np.array(given, dtype=np.float64 if given.dtype.itemsize == 8 else np.float32))
-    if not isinstance(given, Tensor):
-        raise UsageError(f"{where} is {kind(given)}", hint)
-    if not given.dtype.is_floating_point or given.layout != torch.strided or given.is_meta:
-        raise UsageError(f"{where} is a tensor of {given.dtype}, {given.layout}, on {given.device}", hint)
-    return given
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.dtype.itemsize <= 8:
+        return torch.from_numpy(np.array(value, dtype=np.float64 if value.dtype.itemsize == 8 else np.float32))
+    if not isinstance(value, Tensor):
+        raise UsageError(f"{where} is {kind(value)}", hint)
+    if not value.dtype.is_floating_point or value.layout != torch.strided or value.is_meta:
+        raise UsageError(f"{where} is a tensor of {value.dtype}, {value.layout}, on {value.device}", hint)
+    return value

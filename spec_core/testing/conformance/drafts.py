@@ -200,9 +200,9 @@ def _consecutive_drafts(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
 
 def sharpness(tokens: torch.Tensor, q: torch.Tensor) -> float:
     """Sigmas between the mean of q(drawn token) and its expectation; positive if likely tokens are preferred."""
-    given, square = q.gather(1, tokens[:, None])[:, 0], (q * q).sum(-1)
+    probabilities, square = q.gather(1, tokens[:, None])[:, 0], (q * q).sum(-1)
     variance = ((q**3).sum(-1) - square**2).sum()
-    return float((given - square).sum() / variance.clamp_min(1e-9).sqrt())
+    return float((probabilities - square).sum() / variance.clamp_min(1e-9).sqrt())
 
 
 def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:

@@ -63,23 +63,23 @@ def feed_tokens(target: Target, seq: Sequence, tokens: list[int], needs: Needs =
 
 
 @attrs.frozen
-class Along:
+class PlainDecoding:
     """Plain decoding along a text: index e is after e tokens. states: see ``leaves``; logits: [V] each."""
 
     states: list[list[np.ndarray]]
     logits: list[np.ndarray]
 
 
-def evaluate_along(target: Target, tokens: list[int]) -> Along:
+def evaluate_along(target: Target, tokens: list[int]) -> PlainDecoding:
     """Evaluate token by token in a new sequence."""
     seq = open_sequence(target)
-    path = Along([[]], [np.empty(0)])
+    plain = PlainDecoding([[]], [np.empty(0)])
     for token in tokens:
         output = feed_tokens(target, seq, [token])
-        path.states.append(leaves(target.checkpoint(seq)))
-        path.logits.append(host(output.logits[0]))
+        plain.states.append(leaves(target.checkpoint(seq)))
+        plain.logits.append(host(output.logits[0]))
     target.close(seq)
-    return path
+    return plain
 
 
 def host(tensor: Tensor) -> np.ndarray:

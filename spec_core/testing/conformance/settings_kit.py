@@ -28,14 +28,14 @@ class SettingsChecks(Conformance):
     def test_it_is_made_from_its_settings(self) -> None:
         plugin = self.make()
         cls = type(plugin)
-        given = values_as_text(plugin)
-        required = [f.name for f in required_fields(cls) if f.name not in given]
+        settings = values_as_text(plugin)
+        required = [f.name for f in required_fields(cls) if f.name not in settings]
         if required:
             pytest.skip(f"no text can be its setting {', '.join(required)}")
-        rebuilt = construct_plugin(cls, given, SUBJECT)
+        rebuilt = construct_plugin(cls, settings, SUBJECT)
         expect(type(rebuilt) is cls, f"{cls.__name__}(...) made a {type(rebuilt).__name__}")
         if (entry := entry_of(cls)) is not None:
-            show_settings(entry, given)
+            show_settings(entry, settings)
 
 
 def required_fields(cls: type) -> list[attrs.Attribute[Any]]:
@@ -68,11 +68,11 @@ def entry_of(cls: type) -> Entry | None:
     )
 
 
-def show_settings(entry: Entry, given: dict[str, str]) -> None:
+def show_settings(entry: Entry, settings: dict[str, str]) -> None:
     """Run the command that shows the settings of an installed plugin, if there is one."""
     if not any(command.name == SHOWING for command in discover_plugins(("command",))):
         return
-    own = [part for name, text in given.items() for part in ("-o", f"{entry.name}.{name}={text}")]
+    own = [part for name, text in settings.items() for part in ("-o", f"{entry.name}.{name}={text}")]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         import_plugin(find_plugin(SHOWING, ("command",))).main(
             [OPTIONS[entry.kind], entry.name, *own], standalone_mode=False

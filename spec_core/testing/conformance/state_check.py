@@ -10,13 +10,13 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import Conformance, expect, expect_same, run_together
-from spec_core.testing.conformance.drive import Along, evaluate_along, expect_close, host, leaves
+from spec_core.testing.conformance.drive import PlainDecoding, evaluate_along, expect_close, host, leaves
 from spec_core.testing.drafters import Oracle
 
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}
 """Share of the largest value by which results may differ, by dtype; others 3e-2."""
 
-_along: dict[tuple[Any, str, tuple[int, ...]], Along] = {}
+_along: dict[tuple[Any, str, tuple[int, ...]], PlainDecoding] = {}
 
 
 class Gated(Conformance):
@@ -35,7 +35,7 @@ class Gated(Conformance):
     def rounding(self) -> float:
         return ROUNDING.get(self.model.info.dtype, 3e-2) if self.tolerance is None else self.tolerance
 
-    def along(self, text: list[int]) -> Along:
+    def along(self, text: list[int]) -> PlainDecoding:
         """Plain states and logits along a text; cached."""
         key = (self.source, self.model.info.name, tuple(text))
         if key not in _along:
@@ -64,7 +64,7 @@ class Gated(Conformance):
             if result.finish_reason != "cancelled":
                 expect_same(result.tokens, self.plain(request), str(request.prompt))
 
-    def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
+    def _right_state(self, target: Target, seq: Sequence, plain: PlainDecoding) -> None:
         state, expected = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
         if not seq.evaluated:
             return
@@ -75,7 +75,7 @@ class Gated(Conformance):
             expect_close(one, two, self.rounding, f"{what}, tensor {i},")
 
 
-def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
+def _right_rows(step: Step, plain: dict[str, PlainDecoding], tolerance: float) -> None:
     """The logits after committed text, in a step with a draft, must equal plain decoding's."""
     for part in step.parts:
         if part.verdict is not None:

@@ -80,25 +80,25 @@ class Guidance:
         self.target = target
         self.check_prompt(self.negative_prompt or [])
 
-    def check_prompt(self, given: Any) -> list[int]:
+    def check_prompt(self, prompt: Any) -> list[int]:
         """Token ids of a negative prompt, a text or ids; an empty one does not guide."""
         tokenizer, info = self.target.tokenizer, self.target.info
-        if isinstance(given, str):
-            if given and tokenizer is None:
+        if isinstance(prompt, str):
+            if prompt and tokenizer is None:
                 raise ValueError(f"{info.name} has no tokenizer: give token ids")
-            given = tokenizer.encode(given) if given and tokenizer is not None else []
-        if not isinstance(given, list) or any(type(token) is not int for token in given):
+            prompt = tokenizer.encode(prompt) if prompt and tokenizer is not None else []
+        if not isinstance(prompt, list) or any(type(token) is not int for token in prompt):
             raise ValueError("give a text, or a list of token ids")
-        if any(not 0 <= token < info.vocab for token in given):
+        if any(not 0 <= token < info.vocab for token in prompt):
             raise ValueError(f"give token ids from 0 to {info.vocab - 1}")
-        if len(given) >= info.context:
-            raise ValueError(f"{len(given)} tokens, the context is {info.context}: give fewer")
-        return given
+        if len(prompt) >= info.context:
+            raise ValueError(f"{len(prompt)} tokens, the context is {info.context}: give fewer")
+        return prompt
 
-    def check_scale(self, given: Any) -> float:
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= SCALE_MAX:
+    def check_scale(self, scale: Any) -> float:
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 <= scale <= SCALE_MAX:
             raise ValueError(f"give a number from 0 to {SCALE_MAX:.0f}")
-        return float(given)
+        return float(scale)
 
     def wish(self, step: HookStep, seq: Sequence) -> tuple[list[int], float]:
         """The negative prompt of a request, empty if it is not guided, and the scale."""

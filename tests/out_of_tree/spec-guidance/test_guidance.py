@@ -20,9 +20,9 @@ class TestGuidance(RuleConformance):
     def target(self):
         return ToyTarget(context=128, recurrent=False)
 
-    def requests(self, *given, **more):
+    def requests(self, *args, **more):
         values = {"rule": {"negative_prompt": [3, 1, 2]}}
-        return super().requests(*given, plugin_values=values, **more)
+        return super().requests(*args, plugin_values=values, **more)
 
 
 def texts(methods, temperature, at_once=8, **options):

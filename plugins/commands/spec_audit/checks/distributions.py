@@ -174,7 +174,7 @@ def judge_draws(audit: Audit, cell: Cell, draws: Draws, comparison: Comparison, 
     shown = f"{len(draws.texts[PLAIN]):,} draws of each arm, p = {comparison.chance:.2g}{_acceptance_words(draws)}"
     if comparison.chance < cell.alpha * spent:
         several = {"n": audit.facts.n} if audit.facts.n > 1 else {}
-        worst = comparison.worst
+        worst = comparison.worst_excess
         where = f"; {describe_symbol(worst.beginning, worst.symbol, worst.shares)}" if worst else ""
         raise Failed(shown + where, Ask(DRAFTS, cell.prompt, DRAW_TOKENS, {**cell.fields, **several}))
     if draws.accepted == 0:

@@ -92,10 +92,10 @@ def varying_settings(header: Header) -> list[str]:
 
 
 def _text(record: Record) -> dict[str, Any]:
-    left_out = ("tokens", "steps", "tally", "pieces", "trace", "prompt_steps", "served")
+    left_out = ("tokens", "steps", "draft_statistics", "pieces", "trace", "prompt_steps", "served")
     own = attrs.asdict(record, recurse=False, filter=lambda field, _: field.name not in left_out)
-    counts = {name: getattr(record.tally, name) for name in ("drafted", "accepted", "emitted")}
-    return {**own, "new_tokens": record.token_count, "step_count": record.tally.steps, **counts}
+    counts = {name: getattr(record.draft_statistics, name) for name in ("drafted", "accepted", "emitted")}
+    return {**own, "new_tokens": record.token_count, "step_count": record.draft_statistics.steps, **counts}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class AcceptanceLengths:
 
 def acceptance_lengths(records: Sequence[Record]) -> AcceptanceLengths:
     """The lengths of the generation phase of these records."""
-    counts = [(record.tally.emitted, record.tally.steps) for record in records if record.tally.steps]
+    counts = [(s.emitted, s.steps) for s in (record.draft_statistics for record in records) if s.steps]
     tokens, steps = sum(c for c, _ in counts), sum(v for _, v in counts)
     if not tokens:
         return AcceptanceLengths(None, None, None)

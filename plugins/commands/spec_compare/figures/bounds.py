@@ -30,22 +30,24 @@ class Bounds:
 
 
 def bounds(
-    laps: Sequence[Lap], plain: Sequence[Lap], statistics: DraftStatistics, curves: Curves, draft_max: int
+    laps: Sequence[Lap], plain: Sequence[Lap], draft_statistics: DraftStatistics, curves: Curves, draft_max: int
 ) -> Bounds:
-    """Bounds of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its
-    records. draft_max: longest draft that a run allows.
+    """Bounds of the laps of one contender.
+
+    plain: laps of plain decoding on the same prompts. draft_statistics: pooled over its records. draft_max: longest
+    draft that a run allows.
     """
     records = [record for lap in laps for record in lap.records]
     step = curves.at(depth(records))
     best = perfect_bound(step, draft_max)
-    if not statistics.drafts:
+    if not draft_statistics.drafts:
         return Bounds(best.speedup, best.drafts, None, None)
     added = drafting_curve(laps, step(1) / (seconds_per_step(plain) or step(1)))
     return Bounds(
         best.speedup,
         best.drafts,
-        perfect_bound(step, max(statistics.reached, default=0), added).speedup,
-        acceptance_bound(step, statistics, records, added),
+        perfect_bound(step, max(draft_statistics.reached, default=0), added).speedup,
+        acceptance_bound(step, draft_statistics, records, added),
     )
 
 
@@ -84,7 +86,7 @@ def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
     return 0.0
 
 
-def acceptance_bound(step: Cost, statistics: DraftStatistics, records: list[Record], drafting: Cost) -> float:
+def acceptance_bound(step: Cost, draft_statistics: DraftStatistics, records: list[Record], drafting: Cost) -> float:
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 
@@ -92,19 +94,22 @@ def acceptance_bound(step: Cost, statistics: DraftStatistics, records: list[Reco
     """
     lengths = as_drafted(step, _steps(records), drafting) or 1.0
     return max(
-        lengths, _constant(step, statistics, drafting).speedup if statistics.drafted == statistics.depth else 1.0
+        lengths,
+        _constant(step, draft_statistics, drafting).speedup
+        if draft_statistics.drafted == draft_statistics.depth
+        else 1.0,
     )
 
 
-def _constant(step: Cost, statistics: DraftStatistics, drafting: Cost) -> Bound:
+def _constant(step: Cost, draft_statistics: DraftStatistics, drafting: Cost) -> Bound:
     """Bound of a constant acceptance, up to the last position that was tested often enough."""
-    _, counts, right = statistics.positions
+    _, counts, right = draft_statistics.positions
     sure = []
     for kept, tested in zip(right, counts, strict=True):
         if tested < SURE:
             break
         sure.append(kept / tested)
-    return constant_length(step, sure, drafting, statistics.drafts / statistics.steps)
+    return constant_length(step, sure, drafting, draft_statistics.drafts / draft_statistics.steps)
 
 
 def _steps(records: Iterable[Record]) -> Iterator[tuple[int, int, int]]:

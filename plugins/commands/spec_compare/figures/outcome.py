@@ -30,12 +30,7 @@ from spec_compare.records.record import ORACLE, Lap
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """The result of a comparison, finished or not.
-
-    sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
-    other. routing: the bound over methods, by plain decoding. equality: by type of numbers, if there are several.
-    unknown: what cannot be known of servers. lengths: by length of prompts, with ``--lengths``.
-    """
+    """The result of a comparison, finished or not."""
 
     header: Header
     laps: list[Lap]
@@ -45,12 +40,19 @@ class Outcome:
     load: Load
     costs: Mapping[str, Costs] = attrs.field(factory=dict)
     sessions: list[Session] = attrs.field(factory=list)
+    """Continuations after interruptions."""
     prompts: list[Prompt] = attrs.field(factory=list)
+    """Prompts of the comparison, empty if they were not stored."""
     pairs: list[Pair] = attrs.field(factory=list)
+    """Comparisons of methods with each other."""
     routing: list[RoutingBound] = attrs.field(factory=list)
+    """Bounds over methods, by plain decoding."""
     equality: list[EqualityRow] = attrs.field(factory=list)
+    """Rows by type of numbers, if there are several."""
     unknown: list[str] = attrs.field(factory=list)
+    """What cannot be known of servers."""
     lengths: list[LengthRow] = attrs.field(factory=list)
+    """Rows by length of prompts, with ``--lengths``."""
 
     @property
     def baselines(self) -> dict[str, str]:

@@ -26,8 +26,8 @@ def figures(own: list[Record], plain: list[Record], passed: bool) -> dict[str, A
 
 
 def mean_accepted_tokens(records: list[Record]) -> float | None:
-    steps = sum(record.tally.steps for record in records)
-    return sum(record.tally.emitted for record in records) / steps if steps else None
+    steps = sum(record.draft_statistics.steps for record in records)
+    return sum(record.draft_statistics.emitted for record in records) / steps if steps else None
 
 
 def mean_rates(records: Iterable[Record]) -> dict[int, float]:

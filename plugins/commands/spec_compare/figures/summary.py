@@ -31,45 +31,49 @@ COUNTED = (
 
 @attrs.frozen
 class Row:
-    """One contender on one family. Fields are None if undefined, or if the equality gate failed.
-
-    label: why equality with plain is not required, or None. identical: prompts whose tokens are plain's in every
-    repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
-    bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
-    together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
-    its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
-    forwards: per generated token, by who made them. uncut_acceptance_length: mean_acceptance_length with accepted
-    tokens after the end of a text.
-    machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
-    seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
-    worst_family ... worst_high: the family with the smallest speedup, in a row over several families.
-    """
+    """One contender on one family. Fields are None if undefined, or if the equality gate failed."""
 
     contender: str
     family: str
     prompts: int
     tokens: int
     identical: int
+    """Prompts whose tokens are plain's in every repeat."""
     label: str | None
+    """Why equality with plain is not required, or None."""
     rate: float | None
+    """Decode tokens/s of a sequence."""
     speedup: float | None
+    """Rate over plain's on the same prompts."""
     low: float | None
+    """Lower end of the bootstrap interval of ``speedup`` over prompts."""
     high: float | None
+    """Upper end of that interval."""
     middle: float | None
+    """Median of the prompts' own speedups."""
     whole: float | None
+    """The ratio with prefill, all sequences together."""
     cpu_rate: float | None
+    """Decode tokens per second of CPU time."""
     cpu_speedup: float | None
+    """Speedup by CPU time."""
     tokens_per_step: float | None
     efficiency: float | None
+    """speedup / tokens_per_step."""
     overhead: float | None
+    """1 / efficiency - 1."""
     first_seconds: float
     split: dict[str, float]
+    """Shares of a step's time."""
     forwards: dict[str, float]
+    """Forwards per generated token, by who made them."""
     acceptance_length: AcceptanceLengths
     acceptance_histogram: list[int]
+    """Drafts by their number of accepted tokens."""
     steps: int
     mean_acceptance_length: float | None
     uncut_acceptance_length: float | None
+    """mean_acceptance_length with accepted tokens after the end of a text."""
     accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None
@@ -79,18 +83,24 @@ class Row:
     tested_per_pos: list[int]
     accepted_per_pos: list[int]
     machine_rate: float | None = None
+    """Tokens/s of all sequences together, prefill included."""
     first_token: dict[str, float] = attrs.field(factory=dict)
+    """Percentiles of the seconds until the first token."""
     between_tokens: dict[str, float] = attrs.field(factory=dict)
+    """Percentiles of the seconds between tokens."""
     peak_bytes: int | None = None
     device_peak_bytes: int | None = None
     joules_per_token: float | None = None
     hardware_bound: float | None = None
+    """Bound as in ``Bounds``; so are the fields up to ``acceptance_bound``."""
     hardware_drafts: int | None = None
     drafter_bound: float | None = None
     acceptance_bound: float | None = None
     roof_fraction: float | None = None
+    """speedup / acceptance_bound."""
     spec_bench: dict[str, Any] = attrs.field(factory=dict)
     worst_family: str | None = None
+    """The family with the smallest speedup, in a row over several families; the fields below are its own."""
     worst_speedup: float | None = None
     worst_low: float | None = None
     worst_high: float | None = None
@@ -202,8 +212,8 @@ def row(
     own_laps = laps_of(laps, name, family)
     records = [r for lap in own_laps for r in lap.records]
     cells = cells_of(records)
-    tally = _pool(records)
-    counted = tally.report()
+    draft_statistics = _pool(records)
+    counted = draft_statistics.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
     shown = {name, baseline} <= passed
@@ -225,25 +235,25 @@ def row(
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
         split=_shares(_sums(lap.split for lap in own_laps)),
-        forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
+        forwards={n: v / (draft_statistics.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
         **{key: counted[key] for key in COUNTED},
         spec_bench=spec_bench_dataset.figures(records, plain, shown),
         **latency.figures(own_laps, speeds["rate"] is not None),
-        **_bounds(own_laps, laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
+        **_bounds(own_laps, laps_of(laps, baseline, family), draft_statistics, costs, speeds["speedup"]),
     )
 
 
 def _bounds(
     own_laps: list[Lap],
     plain: list[Lap],
-    statistics: DraftStatistics,
+    draft_statistics: DraftStatistics,
     costs: tuple[Curves, int] | None,
     speedup: float | None,
 ) -> dict[str, Any]:
     """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
     if costs is None:
         return {}
-    limits = bounds(own_laps, plain, statistics, *costs)
+    limits = bounds(own_laps, plain, draft_statistics, *costs)
     return {
         "hardware_bound": limits.hardware,
         "hardware_drafts": limits.drafts,
@@ -334,10 +344,10 @@ def _cell(repeats: list[list[Record]]) -> Cell:
 
 
 def _pool(records: list[Record]) -> DraftStatistics:
-    tally = DraftStatistics()
+    draft_statistics = DraftStatistics()
     for record in records:
-        tally.merge(record.tally)
-    return tally
+        draft_statistics.merge(record.draft_statistics)
+    return draft_statistics
 
 
 def _sums(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:

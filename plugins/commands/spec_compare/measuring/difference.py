@@ -36,9 +36,9 @@ def differences(laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str,
     return list(first.values())
 
 
-def difference(record: Record, plain: list[int], given: Any, target: Target, settings: RequestSettings) -> Difference:
+def difference(record: Record, plain: list[int], content: Any, target: Target, settings: RequestSettings) -> Difference:
     at = first_difference(plain, record.tokens)
-    prompt = tokens_of(given, target)
+    prompt = tokens_of(content, target)
     if min(prompt) < 0:  # rows of pictures have no token to evaluate again
         return Difference(record.contender, record.prompt, at, None, token_at(plain, at), token_at(record.tokens, at))
     history = prompt + plain[:at]

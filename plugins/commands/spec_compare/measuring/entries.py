@@ -181,10 +181,10 @@ def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[
         raise UsageError(f"{where}: {error.reason}", hint=error.hint) from error
 
 
-def _methods(given: Any, file: Path) -> list[str]:
-    listed = [given] if isinstance(given, str) else given
+def _methods(value: Any, file: Path) -> list[str]:
+    listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        raise UsageError(f"{file}: methods = {given!r:.60} is not a list of names", hint=EXAMPLE)
+        raise UsageError(f"{file}: methods = {value!r:.60} is not a list of names", hint=EXAMPLE)
     return [part for one in listed for part in split_methods(one, common.installed_names())]
 
 

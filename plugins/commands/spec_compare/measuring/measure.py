@@ -60,10 +60,10 @@ class RequestSettings:
     trace: bool = False
     prompt_tokens: int | None = None
 
-    def request(self, prompt: Prompt, given: Any = None, turn: int = 0) -> Request:
-        """given: the prompt with the turns before, if it is not the first turn."""
+    def request(self, prompt: Prompt, content: Any = None, turn: int = 0) -> Request:
+        """content: the prompt with the turns before, if it is not the first turn."""
         return Request(
-            prompt.given if given is None else given,
+            prompt.given if content is None else content,
             max_tokens=self.max_tokens,
             sampling=self.sampling,
             seed=prompt.seed(self.seed),
@@ -125,7 +125,7 @@ class Timeline:
     first: Clock
     last: Clock
     steps: Steps = attrs.field(factory=Steps)
-    tally: DraftStatistics = attrs.field(factory=DraftStatistics)
+    draft_statistics: DraftStatistics = attrs.field(factory=DraftStatistics)
     drafts: Drafts = attrs.field(factory=Drafts)
 
 
@@ -174,7 +174,7 @@ class Watch:
             self.timelines[part.seq] = Timeline(clock, clock)
             return
         add_step(timeline.steps, part, clock.since(timeline.last).wall)
-        timeline.tally.add(part)
+        timeline.draft_statistics.add(part)
         if self.trace:
             timeline.drafts.add(part, step)
         timeline.last = clock
@@ -364,7 +364,7 @@ def _record(
         whole_seconds=shared.share,
         cpu_seconds=decode.cpu,
         steps=timeline.steps,
-        tally=timeline.tally,
+        draft_statistics=timeline.draft_statistics,
         text=result.text,
         baseline=shared.baseline,
         turn=shared.turn,

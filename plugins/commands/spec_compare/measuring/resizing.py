@@ -58,22 +58,22 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> int:
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))])
 
 
-def _is_chat(given: Any) -> bool:
-    return not isinstance(given, str) and isinstance(given[0], dict)
+def _is_chat(content: Any) -> bool:
+    return not isinstance(content, str) and isinstance(content[0], dict)
 
 
-def _last_text(given: Any) -> Any:
+def _last_text(content: Any) -> Any:
     """The text or the ids of a prompt; of messages, the text of the last user's; None for pictures."""
-    if not _is_chat(given):
-        return given
-    text = next((m.get("content") for m in reversed(given) if m.get("role") == "user"), None)
+    if not _is_chat(content):
+        return content
+    text = next((m.get("content") for m in reversed(content) if m.get("role") == "user"), None)
     return text if isinstance(text, str) else None
 
 
-def _with_text(given: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+def _with_text(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
     """The messages with another text of the last user's."""
-    at = max(i for i, message in enumerate(given) if message.get("role") == "user")
-    return [{**message, "content": text} if i == at else message for i, message in enumerate(given)]
+    at = max(i for i, message in enumerate(messages) if message.get("role") == "user")
+    return [{**message, "content": text} if i == at else message for i, message in enumerate(messages)]
 
 
 def _filler(prompt: SizedPrompt, prompts: Sequence[Prompt], target: Target, count: int) -> list[int]:

@@ -57,7 +57,7 @@ def vllm(record: Record) -> dict[str, Any]:
 
 def _server_figures(served: ServedText) -> dict[str, Any]:
     """The figures of a server's text; null where it does not count them."""
-    counts = served.tally.report()
+    counts = served.draft_statistics.report()
     return {
         "mean_acceptance_length": counts["mean_acceptance_length"],
         "draft_acceptance_rate": counts["draft_acceptance"],

@@ -8,7 +8,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
-from spec_compare.records.record import Lap, Record, Steps, tally_of
+from spec_compare.records.record import Lap, Record, Steps, statistics_of
 from spec_core.errors import quote_value
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ converter.register_structure_hook(float, _number)
 converter.register_structure_hook_factory(attrs.has, lambda cls: _object(cls))
 converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list)
 converter.register_structure_hook_factory(lambda kind: get_origin(kind) is dict, _table)
-_bare = _object(Record, tally=override(omit=True))
+_bare = _object(Record, draft_statistics=override(omit=True))
 
 
 def _record(value: Any, _: Any) -> Record:
@@ -85,7 +85,10 @@ def _record(value: Any, _: Any) -> Record:
     if not (_even(steps, *traced) and _even(*filter(None, [record.prompt_steps]))):
         raise ValueError("the lists of its steps have different lengths")
     _check_counts(steps)
-    return attrs.evolve(record, tally=tally_of(record.steps) if record.served is None else record.served.tally)
+    return attrs.evolve(
+        record,
+        draft_statistics=statistics_of(record.steps) if record.served is None else record.served.draft_statistics,
+    )
 
 
 def _even(*tables: Any) -> bool:

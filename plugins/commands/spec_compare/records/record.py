@@ -86,7 +86,7 @@ class ServedText:
     gaps: list[float] = field("seconds between the events of the stream that have text", factory=list)
 
     @property
-    def tally(self) -> DraftStatistics:
+    def draft_statistics(self) -> DraftStatistics:
         """Its counts. A step emits one token more than it accepts, so steps follow from the accepted tokens."""
         if self.drafted is None or self.accepted is None:
             return DraftStatistics()
@@ -118,7 +118,7 @@ class Record:
     whole_seconds: float = field("this text's share of the time of all texts that ran together, prefill included")
     cpu_seconds: float = field("CPU seconds of this process from the first token to the last, all threads")
     steps: Steps = field("the steps after the first token")
-    tally: DraftStatistics = unwritten_field(factory=DraftStatistics)
+    draft_statistics: DraftStatistics = unwritten_field(factory=DraftStatistics)
     text: str = field("the output as text", default="")
     baseline: str = field("name of the plain decoding that it is compared with", default=PLAIN)
     turn: int = field("number of the turn of a conversation, from 0", default=0)
@@ -184,13 +184,13 @@ class Lap:
     reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
 
 
-def tally_of(steps: Steps) -> DraftStatistics:
+def statistics_of(steps: Steps) -> DraftStatistics:
     """Sums over the steps of a record, by position. ``by_method`` and ``tv_distance`` are not in a record."""
-    tally = DraftStatistics(steps=len(steps.emitted), emitted=sum(steps.emitted))
+    draft_statistics = DraftStatistics(steps=len(steps.emitted), emitted=sum(steps.emitted))
     columns = zip(steps.drafted, steps.depth, steps.accepted, steps.tested, strict=True)
     for drafted, depth, accepted, tested in columns:
         if drafted:
             one = DraftStatistics(drafted=drafted, accepted=accepted, drafts=1, depth=depth)
             one.reached, one.tested, one.kept = ({n: 1} for n in (depth, tested, accepted))
-            tally.merge(one)
-    return tally
+            draft_statistics.merge(one)
+    return draft_statistics

@@ -122,4 +122,4 @@ def lines(lap: Lap) -> list[dict[str, Any]]:
 
 def own_fields(record: Record) -> dict[str, Any]:
     """The fields of a record that are written."""
-    return attrs.asdict(record, filter=lambda field, _: field.name != "tally")
+    return attrs.asdict(record, filter=lambda field, _: field.name != "draft_statistics")

@@ -28,8 +28,8 @@ class Replayed:
     """Effect of a policy on recorded steps.
 
     choices: sequences of steps in which it might choose. same: chosen as recorded. censored: choices that allow more
-    than was recorded; they count as recorded. tally: of the steps in which every sequence generates. seconds: of such
-    steps, by their drafted tokens. plain_seconds: of plain decoding for the same tokens.
+    than was recorded; they count as recorded. draft_statistics: of the steps in which every sequence generates.
+    seconds: of such steps, by their drafted tokens. plain_seconds: of plain decoding for the same tokens.
     """
 
     choices: int = 0
@@ -37,7 +37,7 @@ class Replayed:
     censored: int = 0
     seconds: float = 0.0
     plain_seconds: float = 0.0
-    tally: DraftStatistics = attrs.field(factory=DraftStatistics)
+    draft_statistics: DraftStatistics = attrs.field(factory=DraftStatistics)
 
 
 @attrs.define(eq=False)
@@ -48,7 +48,7 @@ class Player:
     target: Target
     proposals: dict[str, frozenset[str]]
     times: StepTimes
-    found: Replayed
+    replayed: Replayed
     before: StepRecord | None = None
     _follower: PlanFollower = attrs.field(init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
@@ -118,9 +118,9 @@ class Player:
             part.full_verdict = Verdict(left.path, part.emitted[-1])
             part.verdict = Verdict(left.path[: len(part.emitted)], part.emitted[-1])
         if recorded.budget:
-            self.found.choices += 1
-            self.found.same += is_recorded(recorded, part.limits, self._drafters)
-            self.found.censored += left.censored
+            self.replayed.choices += 1
+            self.replayed.same += is_recorded(recorded, part.limits, self._drafters)
+            self.replayed.censored += left.censored
 
     @property
     def _drafters(self) -> Iterator[str]:
@@ -137,10 +137,10 @@ class Player:
         self.before = self._follower.end(step, whole, seconds, step.rows["target"])
         if recorded.generates:
             for part in step.parts:
-                self.found.tally.add(part)
+                self.replayed.draft_statistics.add(part)
             if batch in times.plain:
-                self.found.seconds += times.whole[batch](drafted)
-                self.found.plain_seconds += times.plain[batch](0) * sum(len(p.emitted) for p in step.parts) / batch
+                self.replayed.seconds += times.whole[batch](drafted)
+                self.replayed.plain_seconds += times.plain[batch](0) * sum(len(p.emitted) for p in step.parts) / batch
         for recorded_part, part in zip(recorded.parts, step.parts, strict=True):
             emitted = recorded_part.text.tokens[recorded_part.output :][: recorded_part.emitted]
             list.extend(part.seq.tokens, emitted)

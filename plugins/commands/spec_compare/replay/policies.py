@@ -83,21 +83,21 @@ def recorded_policy(contender: ContenderFacts) -> Policy | None:
             f"{contender.name} was recorded with {len(contender.controllers)} controllers", hint="record it with one"
         )
     name = contender.controllers[0]
-    given = {
+    settings = {
         key.removeprefix(f"{name}."): setting.value
         for key, setting in contender.settings.items()
         if key.startswith(f"{name}.")
     }
-    return Policy(name, create_policy(name, given), recorded=True)
+    return Policy(name, create_policy(name, settings), recorded=True)
 
 
 def controller(spec: str) -> Policy:
     """Create the policy of a controller, ``NAME`` or ``NAME:key=value``."""
-    name, given = parse_method(spec)
-    return Policy(spec, create_policy(name, given))
+    name, settings = parse_method(spec)
+    return Policy(spec, create_policy(name, settings))
 
 
-def create_policy(name: str, given: Mapping[str, Any]) -> Any:
+def create_policy(name: str, settings: Mapping[str, Any]) -> Any:
     """A controller. Raises UsageError for one that reads what no trace has."""
     cls = import_plugin(find_plugin(name, ("control",)))
     reads = sorted({"accept", "process"} & set(hooks_of(cls)))
@@ -106,7 +106,7 @@ def create_policy(name: str, given: Mapping[str, Any]) -> Any:
             f"{name} implements {', '.join(reads)}: rows and logits are not recorded",
             hint="replay controllers that have the hooks draft and rollback only",
         )
-    return construct_plugin(cls, given, name)
+    return construct_plugin(cls, settings, name)
 
 
 def load_policy(policy: Policy, target: Any) -> Policy:

@@ -26,25 +26,28 @@ class RecordedText:
 
 @attrs.frozen(eq=False)
 class RecordedPart:
-    """A sequence's share of a recorded step. output: tokens of the text before the step, 0 for a step of the prompt.
-
-    rows: without the draft's. sources: the method of each drafted token. pieces: number of tokens of each piece.
-    uncut: indices of the accepted tokens. emitted: number of tokens that followed. limits: of a plan, by method.
-    seconds: since the end of the step before.
-    """
+    """A sequence's share of a recorded step."""
 
     text: RecordedText
     start: int
     rows: int
+    """Rows without the draft's."""
     output: int
+    """Tokens of the text before the step, 0 for a step of the prompt."""
     budget: int = 0
     draft: Draft | None = None
     sources: list[str] = attrs.field(factory=list)
+    """Method of each drafted token."""
     pieces: list[int] = attrs.field(factory=list)
+    """Number of tokens of each piece."""
     uncut: list[int] = attrs.field(factory=list)
+    """Indices of the accepted tokens."""
     emitted: int = 0
+    """Number of tokens that followed."""
     limits: Mapping[str, Limit] | None = None
+    """Limits of a plan, by method."""
     seconds: float = 0.0
+    """Seconds since the end of the step before."""
 
     @property
     def drafted(self) -> int:

@@ -114,15 +114,15 @@ def _row(
     for run in runs:
         policy = policies.load_policy(make(), target)
         Player(policy, target, proposals, times, result).play(run)
-    tally = result.tally
+    draft_statistics = result.draft_statistics
     return Row(
         contender=facts.name,
         policy=policy.name,
         choices=result.choices,
         same=result.same if policy.recorded else None,
         censored=result.censored,
-        drafted_per_step=tally.drafted / tally.steps if tally.steps else None,
-        tokens_per_step=tally.emitted / tally.steps if tally.steps else None,
+        drafted_per_step=draft_statistics.drafted / draft_statistics.steps if draft_statistics.steps else None,
+        tokens_per_step=draft_statistics.emitted / draft_statistics.steps if draft_statistics.steps else None,
         speedup=result.plain_seconds / result.seconds if result.seconds else None,
     )
 

@@ -86,9 +86,9 @@ def given_text(prompt: Prompt) -> str:
 
 def beginning(prompt: Prompt) -> str:
     """The first words of a prompt on one line; of a chat, of the user's first message."""
-    given = prompt.given
-    if isinstance(given, list) and isinstance(given[0], dict):
-        messages = [message for message in given if message.get("role") == "user"] or given
+    content = prompt.given
+    if isinstance(content, list) and isinstance(content[0], dict):
+        messages = [message for message in content if message.get("role") == "user"] or content
         text = content_text(messages[0].get("content"))
     else:
         text = given_text(prompt)
@@ -118,7 +118,7 @@ def _in_turns(
 
 def text(record: Record) -> ReportedText:
     spans = list(merge_spans(_tokens(record))) if record.pieces is not None and record.trace is not None else []
-    drafted = record.tally.accepted
+    drafted = record.draft_statistics.accepted
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
     return ReportedText(
         record.contender,

@@ -28,7 +28,7 @@ from spec_compare.servers import probing
 from spec_compare.servers.asking import Server
 from spec_compare.servers.endpoints import read_endpoints
 from spec_compare.servers.header import SETTINGS, server_header
-from spec_compare.servers.measuring import Terms, measure_servers
+from spec_compare.servers.measuring import ServerRequestSettings, measure_servers
 from spec_compare.servers.pictures import send_pictures
 from spec_core.commands import FLAG
 from spec_core.errors import UsageError
@@ -48,7 +48,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
     named = {name: own[name] for name in ENDPOINT_FLAGS}
     settings = common.settings_of(flags)
     _check_settings(settings)
-    terms = _terms(settings, sizes)
+    request_settings = _request_settings(settings, sizes)
     model = settings["model"] if settings.table["model"].origin == FLAG else None
     endpoints = read_endpoints(own["urls"], model, **named)
     source = None if place["file"] is place["suite"] is None else prompt_source_of((), **place)
@@ -57,7 +57,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
     try:
         source = source or _filter(prompt_source_of((), probing.built_in_file(servers), None, place["chat"]), filters)
         probing.probe_servers(servers, source.prompts)
-        return _run(servers, settings, source, terms, out, {**own, "no_prompts": others["no_prompts"]})
+        return _run(servers, settings, source, request_settings, out, {**own, "no_prompts": others["no_prompts"]})
     finally:
         probing.close_all(servers)
 
@@ -75,7 +75,7 @@ def _check_settings(settings: Settings) -> None:
             raise UsageError(f"-o {name} cannot be combined with --url", hint="start the server with it")
 
 
-def _terms(settings: Settings, sizes: dict[str, Any]) -> Terms:
+def _request_settings(settings: Settings, sizes: dict[str, Any]) -> ServerRequestSettings:
     if sizes["batch"] > BATCH_MAX:
         raise UsageError(f"--batch {sizes['batch']} would open that many requests", hint=f"at most {BATCH_MAX} are")
     if settings["max_tokens"] < 2:
@@ -86,26 +86,28 @@ def _terms(settings: Settings, sizes: dict[str, Any]) -> Terms:
             hint="leave it out, or pass --frequency-penalty",
         )
     sampling, own = common.sampling_of(settings), {name: sizes[name] for name in ("repeats", "batch")}
-    return Terms(settings["max_tokens"], sampling, settings["seed"], **own)
+    return ServerRequestSettings(settings["max_tokens"], sampling, settings["seed"], **own)
 
 
 def _run(
     servers: list[Server],
     settings: Settings,
     source: PromptSource,
-    terms: Terms,
+    request_settings: ServerRequestSettings,
     out: Path | None,
     own: dict[str, Any],
 ) -> Outcome:
     results = None if out is None else Results(out)
     facts = collect.facts_of(source.prompts, source.name, None)
-    header = server_header(servers, settings, source, facts, terms, own["unequal"])
+    header = server_header(servers, settings, source, facts, request_settings, own["unequal"])
     if results is not None:
         results.begin(header, None if own["no_prompts"] else source.prompts)
         header = header if results.before is None else results.before.header
-    _announce(servers, source, terms, header)
+    _announce(servers, source, request_settings, header)
     sent = [send_pictures(prompt) for prompt in source.prompts]
-    laps = record_laps(lambda done, on_lap: measure_servers(servers, sent, terms, done, on_lap), header, results)
+    laps = record_laps(
+        lambda done, on_lap: measure_servers(servers, sent, request_settings, done, on_lap), header, results
+    )
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
     result = outcome(header, laps, labels, recorded_differences(laps, labels))
     result = attrs.evolve(result, sessions=[] if results is None else results.sessions, prompts=source.prompts)
@@ -114,8 +116,10 @@ def _run(
     return result
 
 
-def _announce(servers: list[Server], source: PromptSource, terms: Terms, header: Header) -> None:
+def _announce(
+    servers: list[Server], source: PromptSource, request_settings: ServerRequestSettings, header: Header
+) -> None:
     for server in servers:
         common.print_note(f"{server.name}: {server.endpoint.shown}, {server.model or 'a model without a name'}")
-    prompts = f"{len(source.prompts)} prompts, at most {terms.max_tokens} tokens each"
-    common.print_note(f"{prompts}, {header.laps} laps, {terms.batch} requests at once")
+    prompts = f"{len(source.prompts)} prompts, at most {request_settings.max_tokens} tokens each"
+    common.print_note(f"{prompts}, {header.laps} laps, {request_settings.batch} requests at once")

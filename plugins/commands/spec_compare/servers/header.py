@@ -20,7 +20,7 @@ from spec_compare.records.header import (
     TargetFacts,
 )
 from spec_compare.servers.asking import Server
-from spec_compare.servers.measuring import Terms
+from spec_compare.servers.measuring import ServerRequestSettings
 
 SAMPLED = "sampled: texts are not compared"
 UNEQUAL = "another server"
@@ -32,11 +32,11 @@ def server_header(
     settings: Settings,
     source: PromptSource,
     facts: PromptFacts,
-    terms: Terms,
+    request_settings: ServerRequestSettings,
     unequal: bool,
 ) -> Header:
     """Everything that is known. unequal: texts may differ."""
-    label = SAMPLED if terms.sampling.temperature > 0 else UNEQUAL if unequal else None
+    label = SAMPLED if request_settings.sampling.temperature > 0 else UNEQUAL if unequal else None
     return Header(
         **present_facts(settings),
         targets=[_target(server) for server in servers],
@@ -44,12 +44,12 @@ def server_header(
         contenders=[
             _contender(server, servers[0].name, number, settings, label) for number, server in enumerate(servers)
         ],
-        seed=terms.seed,
-        repeats=terms.repeats,
-        batch=terms.batch,
+        seed=request_settings.seed,
+        repeats=request_settings.repeats,
+        batch=request_settings.batch,
         reuse_turns=False,
         trace=False,
-        laps=len(batches(source.prompts, terms.batch)) * terms.repeats * len(servers),
+        laps=len(batches(source.prompts, request_settings.batch)) * request_settings.repeats * len(servers),
     )
 
 

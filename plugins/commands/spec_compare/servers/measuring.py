@@ -27,7 +27,7 @@ LATE, WAIT = 4, 0.1
 
 
 @attrs.frozen
-class Terms:
+class ServerRequestSettings:
     """Request settings of all servers. batch: prompts that are open at the same time."""
 
     max_tokens: int
@@ -50,22 +50,26 @@ class Terms:
 def measure_servers(
     servers: Sequence[Server],
     prompts: list[Prompt],
-    terms: Terms,
+    request_settings: ServerRequestSettings,
     done: Collection[int] = (),
     on_lap: Callable[[Lap], None] = lambda lap: None,
 ) -> Iterator[Lap]:
     """The laps that are not done, in the order of a comparison: a warm-up, then the servers in turns."""
-    groups, by_name = batches(prompts, terms.batch), {server.name: server for server in servers}
-    left = [slot for slot in schedule_laps(list(by_name), len(groups), terms.repeats) if slot.number not in done]
+    groups, by_name = batches(prompts, request_settings.batch), {server.name: server for server in servers}
+    left = [
+        slot for slot in schedule_laps(list(by_name), len(groups), request_settings.repeats) if slot.number not in done
+    ]
     for server in servers if left else ():
-        run_lap(server, groups[0], terms, left[0], servers[0].name)
+        run_lap(server, groups[0], request_settings, left[0], servers[0].name)
     for slot in left:
-        lap = run_lap(by_name[slot.contender], groups[slot.group], terms, slot, servers[0].name)
+        lap = run_lap(by_name[slot.contender], groups[slot.group], request_settings, slot, servers[0].name)
         yield lap
         on_lap(lap)
 
 
-def run_lap(server: Server, group: list[Prompt], terms: Terms, slot: Slot, baseline: str) -> Lap:
+def run_lap(
+    server: Server, group: list[Prompt], request_settings: ServerRequestSettings, slot: Slot, baseline: str
+) -> Lap:
     """Ask all prompts of a group at the same time; conversations turn by turn."""
     records: list[Record] = []
     seconds = 0.0
@@ -74,13 +78,15 @@ def run_lap(server: Server, group: list[Prompt], terms: Terms, slot: Slot, basel
         talking = [prompt for prompt in group if turn < turns_of(prompt)]
         before = _counters(server, talking)
         began = time.perf_counter()
-        timed = _ask_all(server, talking, answers, terms)
+        timed = _ask_all(server, talking, answers, request_settings)
         took = time.perf_counter() - began
         seconds += took
         for prompt, one in zip(talking, timed, strict=True):
             served = _server_counts(server, one, before)
             share = took / len(talking)
-            records.append(_record(prompt, one, served, (server.name, baseline, slot.repeat, turn), share, terms))
+            records.append(
+                _record(prompt, one, served, (server.name, baseline, slot.repeat, turn), share, request_settings)
+            )
             answers[prompt.id].append(one.answer.text)
     return Lap(
         server.name,
@@ -97,12 +103,14 @@ def run_lap(server: Server, group: list[Prompt], terms: Terms, slot: Slot, basel
     )
 
 
-def _ask_all(server: Server, talking: list[Prompt], answers: dict[str, list[str]], terms: Terms) -> list[TimedAnswer]:
+def _ask_all(
+    server: Server, talking: list[Prompt], answers: dict[str, list[str]], request_settings: ServerRequestSettings
+) -> list[TimedAnswer]:
     def ask(prompt: Prompt) -> TimedAnswer:
         return server.ask(
             next_turn(prompt, answers[prompt.id]),
-            terms.max_tokens,
-            terms.fields(prompt),
+            request_settings.max_tokens,
+            request_settings.fields(prompt),
             prompt.id,
         )
 
@@ -128,7 +136,7 @@ def _record(
     served: ServedText,
     key: tuple[str, str, int, int],
     share: float,
-    terms: Terms,
+    request_settings: ServerRequestSettings,
 ) -> Record:
     """key: server, baseline, repeat and turn. share: of the text in the seconds of its batch."""
     name, baseline, repeat, turn = key
@@ -138,7 +146,7 @@ def _record(
         prompt=prompt.id,
         family=prompt.family,
         repeat=repeat,
-        seed=prompt.seed(terms.seed) % SEEDS,
+        seed=prompt.seed(request_settings.seed) % SEEDS,
         prompt_tokens=read,
         tokens=[],
         finish="length" if timed.answer.finish == "length" else "stop",
@@ -147,7 +155,7 @@ def _record(
         whole_seconds=share,
         cpu_seconds=0.0,
         steps=Steps(),
-        tally=served.tally,
+        draft_statistics=served.draft_statistics,
         text=timed.answer.text,
         baseline=baseline,
         turn=turn,

@@ -110,9 +110,9 @@ class Layers:
         """The context of a new sequence."""
         return Context(self.fill.cache(FIRST_ROWS))
 
-    def embedding(self, given: Tensor) -> Tensor:
+    def embedding(self, vector: Tensor) -> Tensor:
         """A copy of the embedding of a committed token; zeros if its width is not the head's."""
-        return embedding(given, self.head.width)
+        return embedding(vector, self.head.width)
 
     def learn(self, contexts: Sequence[Context]) -> None:
         """Keys and values of the positions that wait, of several sequences in one pass."""
@@ -153,11 +153,11 @@ class Layers:
         tokens: list[int] = []
         positions: list[int] = []
         output_rows: list[int] = []
-        sequences, given, known = [], {}, self.known_rows
+        sequences, embeds, known = [], {}, self.known_rows
         for c, n in zip(contexts, drafts, strict=True):
             first, rows = len(tokens), n + known
             if c.embed is not None:
-                given[first] = c.embed
+                embeds[first] = c.embed
             sequences.append(SequenceRows(c.room(c.done + rows), first, rows, c.done))
             tokens += [c.token] + [self.head.mask] * (rows - 1)
             positions += range(c.done, c.done + rows)
@@ -165,7 +165,7 @@ class Layers:
         both = torch.tensor([tokens, positions], device=self.device)
         inputs = first_rows([s.first for s in sequences], len(tokens), self.device) if self.head.transfer else {}
         taps = (*TAPS, UNSENT) if self.head.transfer else TAPS
-        batch = ForwardBatch(both[0], both[1], sequences, given, inputs, output_rows, output_rows, taps)
+        batch = ForwardBatch(both[0], both[1], sequences, embeds, inputs, output_rows, output_rows, taps)
         outputs = self.fill.run(batch)
         states = outputs[UNSENT][output_rows] if self.head.transfer else outputs["final"]
         return list(outputs["logits"].split(list(drafts))), list(states.split(list(drafts)))

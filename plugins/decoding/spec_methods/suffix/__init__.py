@@ -15,7 +15,7 @@ from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, DraftStep, Needs, RollbackStep, Rows, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested_nodes
-from spec_methods.suffix.continuations import Node, evidence, grow_suffix_tree
+from spec_methods.suffix.continuations import Node, grow_suffix_tree, new_estimates
 from spec_methods.suffix.store import Store, Track
 
 P_MIN = 0.3
@@ -34,7 +34,7 @@ class SuffixState:
     common: Track | None
     number: int
     tokens: list[int]
-    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
+    estimates: AcceptanceEstimates = attrs.field(factory=new_estimates)
     written: int = 0
     drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
@@ -98,7 +98,7 @@ class Suffix:
     def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
-            learn_path(memory.evidence, memory.drafted[part.leaf], part.full_verdict.path)
+            learn_path(memory.estimates, memory.drafted[part.leaf], part.full_verdict.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -148,7 +148,7 @@ class Suffix:
         memory = self._catch_up(seq)
         tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
         matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
-        offers = [grow_suffix_tree(automaton, match, memory.evidence, limits) for automaton, match in matches]
+        offers = [grow_suffix_tree(automaton, match, memory.estimates, limits) for automaton, match in matches]
         best = offers[0] if len(offers) == 1 else max(offers, key=lambda nodes: sum(node.chance for node in nodes))
         memory.drafted[leaf] = best
         return best

@@ -14,7 +14,7 @@ DECAY = 0.98
 PRIOR_WEIGHT = 4.0
 
 
-def evidence() -> AcceptanceEstimates:
+def new_estimates() -> AcceptanceEstimates:
     """Estimates by match length: accepted tokens divided by the number that the counts predicted."""
     return match_estimates(PRIOR_WEIGHT, DECAY)
 

@@ -124,12 +124,12 @@ class Requests:
 
 def switch_fields(extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """Fields of Request that a request's own arguments set. Raises UsageError for an unknown ``spec_`` key."""
-    given = {key: value for key, value in (extra or {}).items() if key.startswith("spec_")}
-    if unknown := given.keys() - SWITCHES.keys():
+    switches = {key: value for key, value in (extra or {}).items() if key.startswith("spec_")}
+    if unknown := switches.keys() - SWITCHES.keys():
         raise UsageError(
             f"{', '.join(sorted(unknown))} is no switch of a request", hint=f"known: {', '.join(SWITCHES)}"
         )
-    fields = {SWITCHES[key]: value for key, value in given.items()}
+    fields = {SWITCHES[key]: value for key, value in switches.items()}
     if isinstance(fields.get("methods"), str):
         fields["methods"] = tuple(name for name in fields["methods"].split(",") if name)
     return fields

@@ -69,9 +69,9 @@ def load(
     """
     check_options(ENGINE.scheme, {"weights": weights, "dtype": dtype, **others}, ALLOWED)
     check_installed()
-    from spec_engines.llamacpp.loading import Wish, load_target
+    from spec_engines.llamacpp.loading import LoadOptions, load_target
 
-    return load_target(Path(location), Wish(device, threads, context, cache_dtype, weights is not False, trees))
+    return load_target(Path(location), LoadOptions(device, threads, context, cache_dtype, weights is not False, trees))
 
 
 def load_with_trees(location: str | Path, **options: Any) -> LlamaCppTarget:

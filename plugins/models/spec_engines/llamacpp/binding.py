@@ -69,11 +69,11 @@ class Model:
         """Load a model. Raises UsageError for a file that llama.cpp cannot load."""
         api.llama_log_set(_silent, None)
         api.llama_backend_init()
-        wish = api.llama_model_default_params()
+        params = api.llama_model_default_params()
         if not allocate:
-            wish.no_alloc, wish.load_mode = True, api.LLAMA_LOAD_MODE_NONE
-        wish.n_gpu_layers = -1 if offload else 0
-        self.handle = api.llama_model_load_from_file(path.encode(), wish)
+            params.no_alloc, params.load_mode = True, api.LLAMA_LOAD_MODE_NONE
+        params.n_gpu_layers = -1 if offload else 0
+        self.handle = api.llama_model_load_from_file(path.encode(), params)
         if not self.handle:
             raise UsageError(f"{path}: llama.cpp cannot load it", hint="check that llama.cpp supports its architecture")
 
@@ -121,16 +121,16 @@ class Context:
         Raises TargetError if there is not enough memory.
         """
         self.model, self.size, self.taps = model, size, Taps() if tapped else None
-        wish = api.llama_context_default_params()
-        wish.n_ctx, wish.n_batch, wish.n_ubatch, wish.n_seq_max = size.positions, ROWS, ROWS, 1
+        params = api.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = size.positions, ROWS, ROWS, 1
         if size.trees:
-            wish.n_ctx, wish.n_seq_max, wish.kv_unified = size.positions + NODES, LEAVES, True
-        wish.n_rs_seq, wish.flash_attn_type, wish.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
-        wish.n_threads = wish.n_threads_batch = size.threads
-        wish.type_k = wish.type_v = size.cache
+            params.n_ctx, params.n_seq_max, params.kv_unified = size.positions + NODES, LEAVES, True
+        params.n_rs_seq, params.flash_attn_type, params.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
+        params.n_threads = params.n_threads_batch = size.threads
+        params.type_k = params.type_v = size.cache
         if self.taps is not None:
-            wish.cb_eval = self.taps.callback
-        self.handle = api.llama_init_from_model(model.handle, wish)
+            params.cb_eval = self.taps.callback
+        self.handle = api.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise TargetError(
                 f"llama.cpp has no memory for {size.positions} positions",
@@ -157,10 +157,10 @@ class Context:
 
         owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        given: Tensor | None = None
+        vectors: Tensor | None = None
         if isinstance(rows, Tensor):
-            given = rows.float().contiguous()  # its memory is read until the call is over
-            batch = embedding_batch(given, positions, outputs)
+            vectors = rows.float().contiguous()  # its memory is read until the call is over
+            batch = embedding_batch(vectors, positions, outputs)
         else:
             batch = self.arrays.text(rows, positions, outputs)
         if owners is not None:
@@ -172,7 +172,7 @@ class Context:
                 hint="load the model with a larger --context, or report it",
             )
         if self.taps is not None:
-            self.taps.collect(given)
+            self.taps.collect(vectors)
         return self._logits(sum(outputs))
 
     def _logits(self, count: int) -> Tensor:
@@ -278,13 +278,13 @@ class Taps:
         self.keys = {name: key for key, several in names.items() for name in several}
         self.found = {key: [] for key in names}
 
-    def collect(self, given: Tensor | None) -> None:
-        """Collect the hidden states of a call. given: the embeddings of its rows, which no operation computes.
+    def collect(self, vectors: Tensor | None) -> None:
+        """Collect the hidden states of a call. vectors: the embeddings of its rows, which no operation computes.
 
         Raises TargetError if llama.cpp computed nothing of the requested names.
         """
-        if given is not None and 0 in self.found:
-            self.now.setdefault(0, given)
+        if vectors is not None and 0 in self.found:
+            self.now.setdefault(0, vectors)
         for key, pieces in self.found.items():
             if key not in self.now:
                 raise TargetError(

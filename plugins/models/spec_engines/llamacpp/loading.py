@@ -25,7 +25,7 @@ TREES = "drafts may branch: llama.cpp sums rows in the order of its cells, which
 
 
 @attrs.frozen
-class Wish:
+class LoadOptions:
     """Options of loading a model. weights: False reads metadata only. trees: drafts may branch."""
 
     device: str = "auto"
@@ -56,18 +56,18 @@ class Wish:
         return CACHES[self.cache_dtype]
 
 
-def load_target(path: Path, wish: Wish) -> LlamaCppTarget:
+def load_target(path: Path, options: LoadOptions) -> LlamaCppTarget:
     """The target. The file is checked by this project's reader before llama.cpp, which trusts its files, reads it."""
     words = load_tokenizer("gguf", path)
-    cache, offload = wish.cache, wish.offload
+    cache, offload = options.cache, options.offload
     known = _describe(path)
     facts = Model(str(path), allocate=False).facts
-    if wish.context > facts.context:
+    if options.context > facts.context:
         raise UsageError(
-            f"{path.name}: context {wish.context} was requested, the model declares {facts.context}",
+            f"{path.name}: context {options.context} was requested, the model declares {facts.context}",
             hint="use a smaller context, or leave it out",
         )
-    if wish.trees and facts.recurrent:
+    if options.trees and facts.recurrent:
         raise UsageError(
             f"{path.name}: trees were requested, a model with recurrent layers takes chains only",
             hint=f"load it as llamacpp:{path}",
@@ -77,9 +77,9 @@ def load_target(path: Path, wish: Wish) -> LlamaCppTarget:
         vocab=facts.vocab,
         width=facts.width,
         layers=facts.layers,
-        context=wish.context or min(facts.context, MAX_POSITIONS),
+        context=options.context or min(facts.context, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if facts.recurrent else {"attention"}),
-        trees=wish.trees,
+        trees=options.trees,
         vocab_id=words.identity if words is not None else "",
         dtype="float32",
         family=known.info.family if known is not None else "",
@@ -89,12 +89,12 @@ def load_target(path: Path, wish: Wish) -> LlamaCppTarget:
         file=str(path),
     )
     weights, layer = _weights(known), _next_token_layer(known, path.name)
-    if not wish.weights:
+    if not options.weights:
         return LlamaCppTarget(info, words, None, weights, layer)
     model = Model(str(path), offload=offload)
-    size = Size(info.context, wish.threads or torch.get_num_threads(), cache, wish.trees)
+    size = Size(info.context, options.threads or torch.get_num_threads(), cache, options.trees)
     target = LlamaCppTarget(info, words, partial(Context, model, size), weights, layer)
-    why = TREES if wish.trees else inexactness(target)
+    why = TREES if options.trees else inexactness(target)
     target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or CHAINS)
     return target
 

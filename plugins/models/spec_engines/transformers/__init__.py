@@ -78,9 +78,9 @@ def load(
         raise UsageError(
             f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'"
         ) from error
-    from spec_engines.transformers.transformers_loading import Wish, load_target
+    from spec_engines.transformers.transformers_loading import LoadOptions, load_target
 
-    return load_target(Path(location), Wish(device, dtype, threads, context, weights is not False, compiled))
+    return load_target(Path(location), LoadOptions(device, dtype, threads, context, weights is not False, compiled))
 
 
 def load_compiled(location: str | Path, **options: Any) -> TransformersTarget:

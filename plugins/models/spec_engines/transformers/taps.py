@@ -21,12 +21,12 @@ class Taps:
 
 
 @contextmanager
-def collect_taps(layout: Layout, needs: Needs, given: Mapping[tuple[int, int], Tensor]) -> Iterator[Taps]:
-    """Collect what is needed of one call. given: {(line, row): [D]} that enter block 0 in place of embeddings."""
+def collect_taps(layout: Layout, needs: Needs, vectors: Mapping[tuple[int, int], Tensor]) -> Iterator[Taps]:
+    """Collect what is needed of one call. vectors: {(line, row): [D]} that enter block 0 in place of embeddings."""
     taps, last = Taps(), len(layout.blocks)
     with ExitStack() as stack:
-        if given:
-            _enter(stack, layout.blocks[0], _replacing(given))
+        if vectors:
+            _enter(stack, layout.blocks[0], _replacing(vectors))
         for i in needs.hidden - {last}:
             _enter(stack, layout.blocks[i], _entering(taps, i))
         if last in needs.hidden:
@@ -44,10 +44,10 @@ def _stream(args: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
     return args[0] if args else keywords["hidden_states"]
 
 
-def _replacing(given: Mapping[tuple[int, int], Tensor]) -> Any:
+def _replacing(vectors: Mapping[tuple[int, int], Tensor]) -> Any:
     def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
         stream = _stream(args, keywords).clone()
-        for at, embedding in given.items():
+        for at, embedding in vectors.items():
             stream[at] = embedding
         return ((stream, *args[1:]), keywords) if args else (args, keywords | {"hidden_states": stream})
 

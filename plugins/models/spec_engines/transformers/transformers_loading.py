@@ -36,7 +36,7 @@ ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries s
 
 
 @attrs.frozen
-class Wish:
+class LoadOptions:
     """Options of loading a model. weights: False reads metadata only. compiled: by torch.compile."""
 
     device: str = "auto"
@@ -70,29 +70,29 @@ class Wish:
         return getattr(torch, self.dtype)
 
 
-def load_target(directory: Path, wish: Wish) -> TransformersTarget:
+def load_target(directory: Path, options: LoadOptions) -> TransformersTarget:
     """The target. Raises UsageError before a weight is read where the model cannot be a target."""
     if not (directory / "config.json").is_file():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
-    place, kind = wish.place, wish.kind
+    place, kind = options.place, options.kind
     config = _config(directory)
     check_library(config, directory.name)
     shell = _shell(config, directory)
     kinds = Kinds.of(shell.config)
     words = load_tokenizer("hf", directory)
-    info = describe_target(shell, kinds, words, wish, directory.name)
+    info = describe_target(shell, kinds, words, options, directory.name)
     _check_vocabulary(words, info)
     parts = _next_token_layer(directory), _described_cache(directory, info)
-    if not wish.weights:
+    if not options.weights:
         return TransformersTarget(info, words, None, Layout.of(shell), kinds, *parts)
-    if wish.threads:
-        use_threads(wish.threads)
+    if options.threads:
+        use_threads(options.threads)
     model = _model(directory, kind, place)
     target = TransformersTarget(info, words, model, Layout.of(model), kinds, *parts)
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
     target.batches = target.info.trees and takes_batches(target)
-    if wish.compiled:
+    if options.compiled:
         compile_decoding(target)
     return target
 
@@ -170,12 +170,14 @@ def _check_vocabulary(tokenizer: Tokenizer | None, info: TargetInfo) -> None:
         )
 
 
-def describe_target(shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
+def describe_target(
+    shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, options: LoadOptions, name: str
+) -> TargetInfo:
     config, layout = shell.config.get_text_config(), Layout.of(shell)
     context_max = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
-    if wish.context > context_max:
+    if options.context > context_max:
         raise UsageError(
-            f"{name}: context {wish.context} was requested, the model declares {context_max}",
+            f"{name}: context {options.context} was requested, the model declares {context_max}",
             hint="use a smaller context, or leave it out",
         )
     return TargetInfo(
@@ -183,12 +185,12 @@ def describe_target(shell: Any, kinds: Kinds, tokenizer: Tokenizer | None, wish:
         vocab=shell.get_output_embeddings().weight.shape[0],
         width=config.hidden_size,
         layers=config.num_hidden_layers,
-        context=wish.context or min(context_max, MAX_POSITIONS),
+        context=options.context or min(context_max, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if kinds.recurrent else {"attention"}),
         trees=kinds.plain and layout.positions,
         vocab_id=tokenizer.identity if tokenizer is not None else "",
-        dtype=str(wish.kind).removeprefix("torch."),
-        device=str(wish.place),
+        dtype=str(options.kind).removeprefix("torch."),
+        device=str(options.place),
         family=str(config.model_type),
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),

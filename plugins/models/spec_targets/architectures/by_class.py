@@ -74,11 +74,11 @@ def reads_pictures(raw: Mapping[str, Any]) -> bool:
 
 
 def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
-    given = raw.get("architectures")
-    first = given[0] if isinstance(given, list) and given else None
+    architectures = raw.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
     if not isinstance(first, str):
         raise UsageError(
-            f"{name}: config.json has architectures = {repr(given)[:60]}",
+            f"{name}: config.json has architectures = {repr(architectures)[:60]}",
             hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
         )
     if first in (*WITH_PICTURES, *WITHOUT_PICTURES):

@@ -33,32 +33,7 @@ weights are balanced."""
 
 @attrs.frozen
 class Config:
-    """Sizes of a decoder. head: width of one attention head; ``rotary_dim`` of its dimensions rotate.
-
-    ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
-    expert_latent: width of the projection that experts read, 0: they read the stream.
-    dense: leading blocks without experts. recurrent: blocks that have gated delta nets, of shape ``delta``, short
-    convolutions, of shape ``conv``, or Mamba-2, of shape ``scan``. attending: blocks with attention; None: all others.
-    unrotated: heads do not rotate.
-    latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
-    ones; the latter rotate. inner_eps: of unit lengths in gated delta nets, and of the norms of latents.
-    strength, floor: of gated delta nets, see ``Delta``.
-    index: which positions attention over latents reads; None: all. indexing: blocks with an index of their own; others
-    with attention read what the last one before them has chosen. streams: residual streams; None: one.
-    limits, shared_limits: of experts, and of shared experts and dense layers, by block, see ``GLU``; empty: none.
-    nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
-    their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
-    scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
-    empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
-    local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others. heads_by_block:
-    query heads, where blocks differ. still: heads of blocks without a window do not rotate.
-    sharing: last blocks of the trunk that read keys and values of the last block of their kind, with a window or
-    without, before them. ffs: widths of dense feed-forward layers by block, where they differ. per_layer: width of a
-    block's own embedding of a token, 0: none.
-    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale, logit_scale, residual_scale: factors of embeddings, of
-    logits, and of what a branch adds to the stream. multipliers: factors that a directory's weights lack, by tensor;
-    a tensor of several parts has one for each.
-    """
+    """Sizes of a decoder."""
 
     arch: str
     name: str
@@ -67,53 +42,95 @@ class Config:
     heads: int
     kv_heads: int
     head: int
+    """Width of one attention head."""
     ff: int
+    """Width of a dense feed-forward layer."""
     vocab: int
     context: int
     eps: float
     rope_base: float
     rotary_dim: int
+    """Dimensions of an attention head that rotate."""
     scaling: Scaling = Scaling()
     experts: Experts | None = None
     expert_ff: int = 0
+    """Width of the feed-forward layer of one expert."""
     expert_latent: int = 0
+    """Width of the projection that experts read, 0: they read the stream."""
     shared_ff: int = 0
+    """Width of the feed-forward layer of the shared expert, 0: none."""
     dense: int = 0
+    """Leading blocks without experts."""
     delta: DeltaShape | None = None
+    """Shape of gated delta nets in recurrent blocks."""
     conv: ConvShape | None = None
+    """Shape of short convolutions in recurrent blocks."""
     scan: ScanShape | None = None
+    """Shape of Mamba-2 in recurrent blocks."""
     latent: LatentShape | None = None
+    """Shape of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
+    ones; the latter rotate."""
     inner_eps: float = 1e-6
+    """Epsilon of unit lengths in gated delta nets, and of the norms of latents."""
     strength: float = 1.0
+    """Strength of gated delta nets, see ``Delta``."""
     floor: float = 0.0
+    """Floor of gated delta nets, see ``Delta``."""
     index: IndexShape | None = None
+    """Shape of the index of positions that attention over latents reads; None: it reads all."""
     indexing: frozenset[int] = frozenset()
+    """Blocks with an index of their own; others with attention read what the last one before them has chosen."""
     streams: StreamShape | None = None
+    """Residual streams; None: one."""
     limits: tuple[float, ...] = ()
+    """Limits of experts by block, see ``GLU``; empty: none."""
     shared_limits: tuple[float, ...] = ()
+    """Limits of shared experts and dense layers by block, see ``GLU``; empty: none."""
     recurrent: frozenset[int] = frozenset()
+    """Blocks that have gated delta nets, short convolutions or Mamba-2."""
     attending: frozenset[int] | None = None
+    """Blocks with attention; None: all others."""
     unrotated: bool = False
+    """Whether heads do not rotate."""
     nextn: int = 0
+    """Blocks after the trunk that predict further ahead."""
     nextn_norms: tuple[str, ...] = ("rms",)
+    """Readings of their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred."""
     scale: float = 0.0
+    """Factor of scores; 0: 1 / sqrt(head)."""
     windows: tuple[int, ...] = ()
+    """For each block how many positions a query attends to, 0: all; empty: all in every block."""
     local_base: float = 0.0
+    """Rotary base of blocks with a window, which are not scaled; 0: as in others."""
     local_head: int = 0
+    """Width of a head of blocks with a window, where all of it rotates; 0: as in others."""
     local_kv_heads: int = 0
+    """Key heads of blocks with a window; 0: as in others."""
     heads_by_block: tuple[int, ...] = ()
+    """Query heads, where blocks differ."""
     still: bool = False
+    """Whether heads of blocks without a window do not rotate."""
     sharing: int = 0
+    """Last blocks of the trunk that read keys and values of the last block of their kind, with a window or without,
+    before them."""
     ffs: tuple[int, ...] = ()
+    """Widths of dense feed-forward layers by block, where they differ."""
     per_layer: int = 0
+    """Width of a block's own embedding of a token, 0: none."""
     axes: tuple[int, ...] = ()
     added: int = 0
     score_cap: float = 0.0
+    """Bound of scores, see ``SoftCap``, 0: none."""
     logit_cap: float = 0.0
+    """Bound of logits, see ``SoftCap``, 0: none."""
     embed_scale: float = 1.0
+    """Factor of embeddings."""
     logit_scale: float = 1.0
+    """Factor of logits."""
     residual_scale: float = 1.0
+    """Factor of what a branch adds to the stream."""
     multipliers: Mapping[str, tuple[float, ...]] = attrs.field(factory=dict)
+    """Factors that a directory's weights lack, by tensor; a tensor of several parts has one for each."""
 
     @property
     def cached(self) -> tuple[HeadShape, ...]:

@@ -171,8 +171,8 @@ class ConfigJson:
 
     def shared_ff(self) -> int:
         """Width of the shared expert: as stated, or the widths of all shared experts together."""
-        given = self.integer("shared_expert_intermediate_size", 0)
-        return given or self.integer("n_shared_experts", 0) * self.integer("moe_intermediate_size")
+        width = self.integer("shared_expert_intermediate_size", 0)
+        return width or self.integer("n_shared_experts", 0) * self.integer("moe_intermediate_size")
 
     def _check_kinds(self, reads: Collection[str]) -> None:
         """Refuse layers with anything but full attention, unless the caller reads their types."""

@@ -99,7 +99,7 @@ def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
     """The listed blocks, or all but every ``full_attention_interval``-th."""
     listed = keys.flags("attention.recurrent_layers", layers)
     if listed is not None:
-        return frozenset(i for i, given in enumerate(listed) if given)
+        return frozenset(i for i, is_recurrent in enumerate(listed) if is_recurrent)
     interval = keys.integer("full_attention_interval", 4)
     if interval < 1:
         raise UsageError(

@@ -204,6 +204,6 @@ class Keys:
 
 def name_of(file: GgufFile) -> str:
     """The model's name in the file, as one printable line."""
-    given = file.metadata.get("general.name")
-    shown = "".join(c for c in given[:200] if c.isprintable()) if isinstance(given, str) else ""
+    name = file.metadata.get("general.name")
+    shown = "".join(c for c in name[:200] if c.isprintable()) if isinstance(name, str) else ""
     return shown or file.path.stem

@@ -26,44 +26,48 @@ MARKOV = ("markov_rank", "markov_head_type")
 
 @attrs.frozen
 class Dialect:
-    """How one trainer writes heads of pairs, or of blocks.
-
-    name: of the trainer. classes: ``architectures`` that it alone writes. marks: keys of config.json, with dots between
-    levels: it alone writes them. tensors: a pattern of names, by our own, that it alone writes.
-    ids: keys that list the layers that are read, the first that is there counts; a number means a layer's input or its
-    output. paper: without a list, the layers of the method's paper are read. normed: the state after the last layer is
-    the one after the final norm.
-    output: where the head has an embedding and no output matrix, logits are made by its own embedding or by the
-    target's output matrix; ``flag``: by its own if ``tie_word_embeddings`` says so.
-    offsets: ``d2t`` holds distances from the row's number, not tokens. nested: objects whose keys count before those at
-    the top. reads: keys that it reads, with dots between levels. wide: windows include the key at the distance of the
-    window. context_norm: rows of committed positions pass each layer's norm.
-    anchored: the row of the last committed token predicts, where the file does not say. two_way: rows of a block attend
-    in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the
-    output matrix, not a normed state that is fed back. gate: the function of gates of its attention.
-    causal: rows of a block attend to earlier ones alone, where the file does not say.
-    unread: keys of the target's config that are copied and that its training of pairs does not read.
-    """
+    """How one trainer writes heads of pairs, or of blocks."""
 
     name: str
+    """Name of the trainer."""
     classes: tuple[str, ...] = ()
+    """``architectures`` that it alone writes."""
     marks: tuple[str, ...] = ()
+    """Keys of config.json that it alone writes, with dots between levels."""
     tensors: str | None = None
+    """A pattern of tensor names, by our own, that it alone writes."""
     ids: tuple[tuple[str, Reading], ...] = ()
+    """Keys that list the layers that are read, the first that is there counts; a number means a layer's input or its
+    output."""
     paper: bool = False
+    """Whether, without a list, the layers of the method's paper are read."""
     normed: bool = True
+    """Whether the state after the last layer is the one after the final norm."""
     output: Output = "flag"
+    """Where the head has an embedding and no output matrix, logits are made by its own embedding or by the target's
+    output matrix; ``flag``: by its own if ``tie_word_embeddings`` says so."""
     offsets: bool = True
+    """Whether ``d2t`` holds distances from the row's number, not tokens."""
     nested: tuple[str, ...] = ()
+    """Objects whose keys count before those at the top."""
     reads: tuple[str, ...] = ()
+    """Keys that it reads, with dots between levels."""
     wide: bool = False
+    """Whether windows include the key at the distance of the window."""
     context_norm: bool = False
+    """Whether rows of committed positions pass each layer's norm."""
     anchored: bool = False
+    """Whether the row of the last committed token predicts, where the file does not say."""
     two_way: bool = False
+    """Whether rows of a block attend in both directions in layers with windows too."""
     norm_output_is_last_norm: bool = False
+    """Whether ``norm_output`` is the norm before the output matrix, not a normed state that is fed back."""
     gate: Literal["", "softplus"] = ""
+    """Function of the gates of its attention."""
     causal: bool = False
+    """Whether rows of a block attend to earlier ones alone, where the file does not say."""
     unread: tuple[str, ...] = ()
+    """Keys of the target's config that are copied and that its training of pairs does not read."""
 
     def matches(self, raw: Mapping[str, Any], names: Collection[str]) -> bool:
         """Whether a config and names of tensors are of this dialect."""

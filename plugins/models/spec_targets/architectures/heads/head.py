@@ -26,52 +26,24 @@ Problem = tuple[str, str]
 
 @attrs.frozen(eq=False)
 class Head:
-    """Sizes and flags of a head, and which hidden states of the target it reads.
-
-    kind: ``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices) or ``dflash2``
-    (with convolutions and a selector), ``dspine`` (with messages between rows) or ``lilicorr`` (with layers that choose
-    among candidates). producer: the dialect of the file.
-    width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
-    heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder. rotary: dimensions
-    of an attention head that rotate, halves of them together; 0: all.
-    partial: share of an attention head that rotates as the file states it, which no known training reads.
-    vocab: tokens of the target, 0: not known. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the
-    target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these are
-    in the file; otherwise the target's are used. tied: its own embedding is its output matrix.
-    ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
-    defines that. paper: without ids, the method's paper says which are read. last: it reads the state after the final
-    norm alone. normed: the state after the last block is that one too, where it is read among others.
-    repairs: what the reader ignored or corrected, in words.
-    norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
-    hidden states. fc_norm: a norm for each instead. norm_output: the final norm's output is fed back. qk_norm: a norm
-    per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
-    output matrix has one. sinks: attention heads have a score without a value. projected: it has the matrix ``fc``.
-    norm_twice: a feature passes the embedding's norm before its own (Model-Optimizer's module).
-    context_norm: features of committed positions pass each layer's norm.
-    block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
-    anchor: the row of the last committed token predicts the first drafted one. markov: rank of the matrices that add to
-    a row what follows the token before it, 0 without them. confidence: numbers that the confidence head reads, of a
-    state, or of a state and the first factor of ``markov``; 0 without one.
-    conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
-    matrices, 0 without one; candidates: tokens of a row that it chooses from. transfer, message: numbers of a token's
-    code and of a message to the next row, 0 without messages. lattice: the layers over candidates.
-    logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings.
-    scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
-    attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
-    layer (Gemma 4). own_values: without, values are the keys before their norm. gate: what the output of attention
-    heads, or each of its numbers, is multiplied by softplus of. query_heads: attention heads of each layer, where they
-    differ.
-    windows: per layer how many positions back it attends, 0 for all. anchored: rows of a block have the window of its
-    first. causal: per layer whether rows of the block attend only to earlier ones.
-    """
+    """Sizes and flags of a head, and which hidden states of the target it reads."""
 
     kind: HeadKind
+    """``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices), ``dflash2`` (with
+    convolutions and a selector), ``dspine`` (with messages between rows) or ``lilicorr`` (with layers that choose among
+    candidates)."""
     name: str
     producer: str
+    """Dialect of the file."""
     width: int
+    """Width of the head's own stream."""
     target_width: int
+    """Width of the target's stream."""
     inputs: int
+    """Number of hidden states that it reads per position."""
     heads: int
+    """Attention heads, as in a decoder; so are ``kv_heads``, ``head``, ``ff``, ``layers``, ``eps``, ``context``,
+    ``rope_base``, ``scaling`` and ``divisors``."""
     kv_heads: int
     head: int
     ff: int
@@ -80,58 +52,111 @@ class Head:
     context: int
     rope_base: float
     vocab: int
+    """Tokens of the target, 0: not known."""
     draft_vocab: int
+    """Rows of the head's logits."""
     scaling: Scaling = Scaling()
     divisors: Tensor | None = None
     d2t: Tensor | None = None
+    """[draft_vocab] int64, the target's id of every row, or None if rows are the target's ids."""
     own_embedding: bool = False
+    """Whether the file has an embedding; otherwise the target's is used."""
     own_output: bool = False
+    """Whether the file has an output matrix; otherwise the target's is used."""
     ids: tuple[int, ...] | None = None
+    """Source layers as stated in the file, or None."""
     reading: Reading = "inputs"
+    """Meaning of ``ids`` in the file."""
     certain: bool = False
+    """Whether the file's format defines that meaning."""
     paper: bool = False
+    """Whether, without ids, the method's paper says which states are read."""
     last: bool = False
+    """Whether it reads the state after the final norm alone."""
     normed: bool = True
+    """Whether the state after the last block is the one after the final norm too, where it is read among others."""
     repairs: tuple[str, ...] = ()
+    """What the reader ignored or corrected, in words."""
     tied: bool = False
+    """Whether its own embedding is its output matrix."""
     rotary: int = 0
+    """Dimensions of an attention head that rotate, halves of them together; 0: all."""
     partial: float = 1.0
+    """Share of an attention head that rotates as the file states it, which no known training reads."""
     sinks: bool = False
+    """Whether attention heads have a score without a value."""
     projected: bool = True
+    """Whether it has the matrix ``fc``."""
     norm_twice: bool = False
+    """Whether a feature passes the embedding's norm before its own (Model-Optimizer's module)."""
     context_norm: bool = False
+    """Whether features of committed positions pass each layer's norm."""
     logit_scale: float = 1.0
+    """Factor of logits, see ``SoftCap``."""
     logit_cap: float = 0.0
+    """Bound of logits, see ``SoftCap``."""
     norm_before_residual: bool = False
+    """Whether the residual stream begins with the normed feature."""
     norm_before_fc: bool = False
+    """Whether one norm stands over the joined hidden states."""
     fc_norm: bool = False
+    """Whether each hidden state has a norm instead."""
     norm_output: bool = False
+    """Whether the final norm's output is fed back."""
     qk_norm: bool = False
+    """Whether q and k have a norm per attention head."""
     biases: bool = False
+    """Whether q, k and v have biases."""
     fc_bias: bool = False
+    """Whether ``fc`` has a bias."""
     output_bias: bool = False
+    """Whether the attention's output matrix has a bias."""
     block: int = 0
+    """Tokens of a block, the last committed one included."""
     mask: int = -1
+    """The token that stands for an unknown one."""
     anchor: bool = False
+    """Whether the row of the last committed token predicts the first drafted one."""
     markov: int = 0
+    """Rank of the matrices that add to a row what follows the token before it, 0 without them."""
     confidence: int = 0
+    """Numbers that the confidence head reads, of a state, or of a state and the first factor of ``markov``; 0 without
+    one."""
     conv_taps: int = 0
+    """Taps of the convolutions around attention and feed-forward, 0 without them."""
     conv_groups: int = 0
+    """Groups of these convolutions, 0 without them."""
     selector: int = 0
+    """Rank of the selector's matrices, 0 without one."""
     candidates: int = 0
+    """Tokens of a row that the selector chooses from."""
     transfer: int = 0
+    """Numbers of a token's code, 0 without messages."""
     message: int = 0
+    """Numbers of a message to the next row, 0 without messages."""
     lattice: Lattice | None = None
+    """The layers over candidates."""
     embed_scale: float = 1.0
+    """Factor of embeddings."""
     scale: float = 0.0
+    """Factor of scores, 0: 1 / sqrt(head)."""
     act: Literal["silu", "gelu"] = "silu"
+    """Activation function of feed-forward layers."""
     post_norms: bool = False
+    """Whether attention and feed-forward have a norm after them too, values a norm without weight, and the stream a
+    factor of each layer (Gemma 4)."""
     own_values: bool = True
+    """Whether values have a matrix; without, they are the keys before their norm."""
     gate: Literal["", "heads", "numbers"] = ""
+    """What the output of attention heads, or each of its numbers, is multiplied by softplus of."""
     query_heads: tuple[int, ...] = ()
+    """Attention heads of each layer, where they differ."""
     anchored: bool = False
+    """Whether rows of a block have the window of its first."""
     windows: tuple[int, ...] = ()
+    """Per layer how many positions back it attends, 0 for all."""
     causal: tuple[bool, ...] = ()
+    """Per layer whether rows of the block attend only to earlier ones."""
 
     @property
     def fills_blocks(self) -> bool:
