@@ -152,6 +152,7 @@ HEADS = {
     "bias": {"dim": 24, "bias": True, "parts": 2},
     "partial-rotation": {"dim": 40, "pairs": 8},
     "no-rotation": {"dim": 16, "pairs": 0},
+    "positions-of-pairs": {"dim": 40, "pairs": 8, "grid": True},
     "keys-and-values-only": {"dim": 32, "queries": 0, "k_norm": True},
     "queries-only": {"dim": 32, "cached": False, "q_norm": True},
     "norms-of-rows": {"dim": 24, "q_norm": True, "k_norm": True, "whole": True, "bias": True, "parts": 3},
@@ -189,14 +190,14 @@ def test_heads_are_rotated_and_stored(case):
             close(*measured)
             roots[name] = measured[0]
     rotary, results = Rotary(randn(200, pairs), randn(200, pairs)), []
+    grid = torch.randint(200, (6, pairs), dtype=torch.int32, device=DEVICE) if "grid" in how else None
+    more = {**roots, "positions": grid}
     before = [chunk.clone() for chunk in pool.chunks]
     for run in (store_heads, naive_store_heads):
         for chunk, old in zip(pool.chunks, before, strict=True):
             chunk.copy_(old)
         q = torch.zeros(16, queries, dim, device=DEVICE) if queries else None
-        run(
-            rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **roots)
-        )
+        run(rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **more))
         results.append([chunk.clone() for chunk in pool.chunks] + ([q[:5]] if queries else []))
     for kernel, twin in zip(*results, strict=True):
         close(kernel, twin)

@@ -170,6 +170,7 @@ def like_attention() -> None:
         executor = Gpu(model, source, torch.bfloat16, torch.device("meta"), 4096)
         for rows in (1, 8, 64):
             executor.compile(Size(rows, 4, 8, -1, -1, tree=rows == 8))
+        executor.compile(Size(64, 4, 8, -1, -1, False, pairs=len(turns), mutual=True))
         executor.cache(300).compact(100, [100, 120])
 
 

@@ -292,14 +292,15 @@ def naive_store_heads(rows: Tensor, heads: Heads) -> None:
     """The twin of ``store_heads`` in torch."""
     total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
     q, kv = total[:, : heads.queries], total[:, heads.queries :]
+    positions = rows[:, POSITION, None] if heads.positions is None else heads.positions[: len(rows)]
     if heads.queries:
         q = _naive_normalise(q, heads.q_norm, heads.q_roots)
-        heads.q[: len(rows)] = _naive_rotation(q, rows[:, POSITION], heads.rotary)
+        heads.q[: len(rows)] = _naive_rotation(q, positions, heads.rotary)
     if not heads.cached:
         return
     keys, values = (kv, kv) if heads.shared else kv.chunk(2, 1)
     values = _naive_normalise(values, heads.v_norm, None)
-    keys = _naive_rotation(_naive_normalise(keys, heads.k_norm, heads.k_roots), rows[:, POSITION], heads.rotary)
+    keys = _naive_rotation(_naive_normalise(keys, heads.k_norm, heads.k_roots), positions, heads.rotary)
     for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
         if place >= 0:
             heads.pool.write(line, place, heads.layer, keys[i], values[i])
@@ -320,8 +321,9 @@ def naive_measure_rows(parts: Parts, eps: float, roots: Tensor) -> None:
 
 
 def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:
-    cos, sin = (m[positions.long(), None] for m in (rotary.cos, rotary.sin))
-    pairs = cos.shape[-1]
+    pairs = rotary.cos.shape[1]
+    places = positions.long().expand(-1, pairs)
+    cos, sin = (m.gather(0, places)[:, None] for m in (rotary.cos, rotary.sin))
     a, b, rest = heads.split([pairs, pairs, heads.shape[-1] - 2 * pairs], -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
 

@@ -45,8 +45,9 @@ GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": 
 class Program(Values):
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
-    inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
-    layers, see ``delta``. choice: of tokens, after the last operation; None: none is made.
+    inputs: float rows [P, width] by name. added: float32 rows [P, width] that layers add, by index. outputs: taps by
+    name, [P, width]. record: float32 [L, P, *] of recurrent layers, see ``delta``. choice: of tokens, after the last
+    operation; None: none is made.
     """
 
     def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
@@ -54,6 +55,7 @@ class Program(Values):
         super().__init__(of, layout)
         self.taps = taps
         self.inputs: dict[str, Tensor] = {}
+        self.added: dict[int, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.embedded: Tensor | None = None
         self.record: Tensor | None = None
@@ -193,6 +195,13 @@ class Program(Values):
             return
         self._combine(op.out, "add", self._settle(op.x), self._settle(op.y), op.scale)
 
+    def addrows(self, op: ops.AddRows, after: Any) -> None:
+        """Of steps in which no row has any, nothing is launched."""
+        if self.layout.size.added:
+            x = self._settle(op.x)
+            self.added[op.index] = self._room(("added", op.index), self._padded, x.shape[1])
+            self._combine(op.x, "add", x, self.added[op.index])
+
     def addrelative(self, op: ops.AddRelative, after: Any) -> None:
         x, y = self._settle(op.x), self._settle(op.y)
         out = self._rows_of(f"{op.x} relative", x.shape[1], x.dtype)
@@ -286,7 +295,9 @@ class Program(Values):
             none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer, shared,
         )  # fmt: skip
         roots = [None if value is None else self._roots(name, value) for name, value in (("q", q), ("k", keys))]
-        self._add("heads", store_heads, self.layout.rows, replace(heads, q_roots=roots[0], k_roots=roots[1]))
+        positions = self.layout.positions if self.layout.size.pairs else None
+        heads = replace(heads, q_roots=roots[0], k_roots=roots[1], positions=positions)
+        self._add("heads", store_heads, self.layout.rows, heads)
 
     def _roots(self, name: str, heads: PendingHeads) -> Tensor | None:
         """Of a norm over all heads of a row: the roots by which rows are divided; None for norms of each head."""
@@ -320,7 +331,7 @@ class Program(Values):
         if shape not in self._sums:
             self._sums[shape] = self._borrow_sums(*shape)
         sinks = None if op.sinks is None else self._vector(op.sinks)
-        how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
+        how = Attention(s, self.of.pool, op.layer, op.causal and not size.mutual, sinks, size.tree)
         out, layout = self._rows_of(op.out, s.out_width, self.of.dtype), self.layout
         heads, sums = (lambda m: m.view(len(m), s.heads, -1)), self._sums[shape]
         self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, sums, how, heads(out))

@@ -42,7 +42,6 @@ LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
         "windows that end at the first row of a block have no GPU kernel",
     ),
     (lambda op: isinstance(op, ops.Norm) and op.centred, "norms of centred rows have no GPU kernel"),
-    (lambda op: isinstance(op, ops.AddRows), "rows that are added after a layer have no GPU kernel"),
     (
         lambda op: isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid,
         "experts with sigmoid scores and factors have no GPU kernel",
