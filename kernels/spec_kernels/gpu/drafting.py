@@ -86,7 +86,11 @@ def choose_drafts(
     """
     (rows, vocab), width, ids, chains = logits.shape, scores.best.shape[1], following.ids, following.chains
     every = scores.best, scores.second, scores.top, scores.mass, scores.tokens
-    _score_tiles[width, rows](logits, chains, *every, logits.stride(0), vocab, width, CHAIN_FIELDS, **launch_options(4))
+    map_to = tokens if ids is None else ids
+    _score_tiles[width, rows](
+        logits, chains, map_to, *every, logits.stride(0), vocab, width, ids is not None, CHAIN_FIELDS,
+        **launch_options(4),
+    )  # fmt: skip
     _take_drafts[rows, 1](
         chains, *every, following.rows, following.tiles, tokens if ids is None else ids, tokens, certainty, depth,
         width, vocab, ids is not None, len(following.tiles) > 0, FIELDS, CHAIN_FIELDS,
@@ -111,6 +115,15 @@ def _score(value, temperature, high):
 
 @device_function
 def _summarise(best, second, token, V):
+@device_function
+def _mapped_noise(ids, token, V, t, stream, domain, k0, k1):
+    """The word of the noise of each token, by its number in the target: its counter is the target's."""
+    own = tl.load(ids + token, token < V, other=0)
+    counter, word = ((own >> 6) * 16 + (own & 15)).to(tl.uint32), (own >> 4) & 3
+    word0, word1, word2, word3 = philox(counter, t, stream, domain, k0, k1)
+    return tl.where(word == 0, word0, tl.where(word == 1, word1, tl.where(word == 2, word2, word3)))
+
+
     """The two best scores of all lanes and the token of the best; V if all are NaN."""
     winner = tl.max(best, 0)
     first = tl.min(tl.where(best == winner, token, V), 0)
@@ -119,7 +132,7 @@ def _summarise(best, second, token, V):
 
 @triton.jit
 def _score_tiles(
-    logits, chains, best, second, top, mass, tokens, stride, V, TILES, FIELDS: tl.constexpr,
+    logits, chains, ids, best, second, top, mass, tokens, stride, V, TILES, MAPPED: tl.constexpr, FIELDS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The two best scores of a tile, and the mass of its logits."""
@@ -129,7 +142,13 @@ def _score_tiles(
     wait_for_previous(DEPENDENT)  # the draw is written by the choice before
     temperature = temperature_of(draw).to(tl.float32)
     c0, c1, c2, c3, k0, k1, token = counters(draw, tile)
-    high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
+    if MAPPED:
+        high0 = _mapped_noise(ids, token, V, c1, c2, c3, k0, k1)
+        high1 = _mapped_noise(ids, token + 16, V, c1, c2, c3, k0, k1)
+        high2 = _mapped_noise(ids, token + 32, V, c1, c2, c3, k0, k1)
+        high3 = _mapped_noise(ids, token + 48, V, c1, c2, c3, k0, k1)
+    else:
+        high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
     at, low = logits + row * stride, float("-inf")
     value0, value1 = tl.load(at + token, token < V, low), tl.load(at + token + 16, token + 16 < V, low)
     value2, value3 = tl.load(at + token + 32, token + 32 < V, low), tl.load(at + token + 48, token + 48 < V, low)
