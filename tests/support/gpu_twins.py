@@ -82,7 +82,7 @@ def naive_choose_drafts(
     for row, tile, last in zip(following.rows, following.tiles, depths, strict=False):
         if depth + 2 > last:
             row[3] = -1
-        elif depth:
+        elif depth and not following.stays:
             row[2:6] += 1
             tile[3:6] += 1
 

@@ -67,13 +67,15 @@ class Following:
 
     rows, tiles: int32 [B, FIELDS], see ``layout``. chains: int32 [B, CHAIN_FIELDS]: the draw of the next token, see
     ``choice.description``, with the depth of the chain, and what is added to output position and domain of its noise.
-    ids: int64 [V], the target's token of each row of logits, or None.
+    ids: int64 [V], the target's token of each row of logits, or None. stays: forwards store nothing, and all stand in
+    the place of the first.
     """
 
     rows: Tensor
     tiles: Tensor
     chains: Tensor
     ids: Tensor | None
+    stays: bool = False
 
 
 def choose_drafts(
@@ -92,8 +94,8 @@ def choose_drafts(
         **launch_options(4),
     )  # fmt: skip
     _take_drafts[rows, 1](
-        chains, *every, following.rows, following.tiles, tokens if ids is None else ids, tokens, certainty, depth,
-        width, vocab, ids is not None, len(following.tiles) > 0, FIELDS, CHAIN_FIELDS,
+        chains, *every, following.rows, following.tiles, map_to, tokens, certainty, depth,
+        width, vocab, ids is not None, len(following.tiles) > 0, following.stays, FIELDS, CHAIN_FIELDS,
         triton.next_power_of_2(width), **launch_options(1),
     )  # fmt: skip
 
@@ -114,8 +116,6 @@ def _score(value, temperature, high):
 
 
 @device_function
-def _summarise(best, second, token, V):
-@device_function
 def _mapped_noise(ids, token, V, t, stream, domain, k0, k1):
     """The word of the noise of each token, by its number in the target: its counter is the target's."""
     own = tl.load(ids + token, token < V, other=0)
@@ -124,6 +124,8 @@ def _mapped_noise(ids, token, V, t, stream, domain, k0, k1):
     return tl.where(word == 0, word0, tl.where(word == 1, word1, tl.where(word == 2, word2, word3)))
 
 
+@device_function
+def _summarise(best, second, token, V):
     """The two best scores of all lanes and the token of the best; V if all are NaN."""
     winner = tl.max(best, 0)
     first = tl.min(tl.where(best == winner, token, V), 0)
@@ -172,8 +174,8 @@ def _score_tiles(
 @triton.jit
 def _take_drafts(
     chains, best, second, top, mass, tokens, rows, tiles, ids, out, certainty, depth, TILES, V,
-    MAPPED: tl.constexpr, TILED: tl.constexpr, ROW_FIELDS: tl.constexpr, FIELDS: tl.constexpr, BLOCK: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    MAPPED: tl.constexpr, TILED: tl.constexpr, STAYS: tl.constexpr, ROW_FIELDS: tl.constexpr, FIELDS: tl.constexpr,
+    BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The token of one row. The next forward reads the description before it waits, so it must not start early."""
     row, tile = tl.program_id(0), tl.arange(0, BLOCK)
@@ -200,7 +202,7 @@ def _take_drafts(
     field = tl.arange(0, 4)
     if depth + 2 > tl.load(draw + _DEPTH):
         tl.store(fields + 3, -1)
-    elif depth > 0:
+    elif (depth > 0) & (not STAYS):
         # Position, place, and the last places that the row and its sequence attend to.
         tl.store(fields + 2 + field, tl.load(fields + 2 + field) + 1)
         if TILED:
@@ -244,7 +246,7 @@ class DraftProgram:
         self.results = zeros(2, size.depth, rows, dtype=torch.int32)
         self.rows = zeros(size.depth, rows, vocab) if size.keep else None
         tiles = layout.tiles if layout.size.tiles else layout.tiles[:0]
-        self._following = Following(layout.rows, tiles, self._integers, ids)
+        self._following = Following(layout.rows, tiles, self._integers, ids, bool(of.model.borrowed))
         self.state: Tensor | None = None
         self._choose(0, self.logits)
         if size.depth > 1:
@@ -306,13 +308,14 @@ def draft_on_device(
 ) -> Drafts:
     """A chain after the last row of every sequence; see ``draft_chains``. One transfer to the host."""
     outputs = gpu.run(replace(batch, taps={"logits", *([state] if state else [])}))
-    depth, count = max(of.depth for of in limits), len(limits)
-    chunk = Chunk(0, count, [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(batch.sequences)], None, None)
+    depth, count, stays = max(of.depth for of in limits), len(limits), bool(gpu.facilities.model.borrowed)
+    rows = [SequenceRows(s.cache, i, 1, s.end - stays) for i, s in enumerate(batch.sequences)]
+    chunk = Chunk(0, count, rows, None, None)
     bucket = _bucket(gpu, chunk, ChainSize(bucket_rows(count), depth, state, keep), outputs["logits"].shape[1], ids)
     program = bucket.program
     ends = [s.first + s.rows - 1 for s in batch.sequences]
-    positions = batch.positions.cpu().numpy()[ends] + 1
-    bucket.layout.fill(chunk, np.zeros(count, np.int64), positions, _tiles(chunk, depth))
+    positions = batch.positions.cpu().numpy()[ends] + (not stays)
+    bucket.layout.fill(chunk, np.zeros(count, np.int64), positions, _tiles(chunk, 0 if stays else depth))
     with device_lock(gpu.device):
         program.fill(limits, ends)
         program.logits[:count].copy_(outputs["logits"])

@@ -52,8 +52,6 @@ LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
 
 def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
-    if model.borrowed:
-        return "layers that read another model's cache have no GPU kernel"
     return next((words for op in model.ops if (words := _operation_misfit(op, dtype))), None)
 
 
