@@ -211,6 +211,8 @@ ATTENTION = {
     "both-directions": {"causal": False},
     "tree": {"tree": True},
     "tree-with-a-window": {"tree": True, "window": 20},
+    "a-window-of-blocks": {"causal": False, "window": 20, "anchored": True},
+    "a-window-of-blocks-in-a-tree": {"tree": True, "window": 4, "anchored": True},
     "odd-heads": {"heads": (6, 2, 24)},
     "wide-heads": {"heads": (4, 2, 300), "window": 90},
     "latents": {"heads": (5, 1, 40), "latent": 32},
@@ -222,7 +224,7 @@ ATTENTION = {
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention_of_several_sequences(case):
     how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)}
-    how |= {"latent": 0} | ATTENTION[case]
+    how |= {"latent": 0, "anchored": False} | ATTENTION[case]
     h, k, d = how["heads"]
     shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"])
     width = shape.value_dim
@@ -252,7 +254,7 @@ def test_attention_of_several_sequences(case):
             layout.tiles,
             layout.paths,
             sums,
-            Attention(shape, pool, 1, how["causal"], sinks, how["tree"]),
+            Attention(shape, pool, 1, how["causal"], sinks, how["tree"], how["anchored"]),
             out,
         )
         outs.append(out)

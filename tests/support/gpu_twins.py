@@ -9,7 +9,7 @@ from spec_kernels.gpu.delta import DeltaInputs, split_record
 from spec_kernels.gpu.drafting import DEPTH, Following, Scores
 from spec_kernels.gpu.forms import FORMS, WORDS
 from spec_kernels.gpu.heads import Heads, Rotary
-from spec_kernels.gpu.layout import BASE, LAST, LINE, PAGE, PLACE, POSITION, SEEN
+from spec_kernels.gpu.layout import ANCHOR, BASE, LAST, LINE, PAGE, PLACE, POSITION, SEEN
 from spec_kernels.gpu.mixture import Lines
 from spec_kernels.gpu.products import Room
 from spec_kernels.gpu.repack import Matrix
@@ -236,7 +236,7 @@ def naive_attend(
         numbers = list(range(last + 1))
         if how.tree and how.causal and row[BASE] <= last:
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
-        first = max(0, row[SEEN] - s.window + 1) if s.window else 0
+        first = max(0, row[ANCHOR if how.anchored else SEEN] - s.window + 1) if s.window else 0
         cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
         keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
         values = values[..., -s.value_dim :]

@@ -108,9 +108,11 @@ class Gpu:
         self._plans: dict[Hashable, ChainPlan] = {}
         self._embedded = embedding_width(model)
         self._height = _rows_of_tile(model, dtype)
+        attention = [op for op in model.ops if isinstance(op, Attend)]
         # Rows that attend in both directions have no tree.
-        self._whole = any(isinstance(op, ops.BlockConv) for op in model.ops)
-        self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
+        self._trees = all(op.causal for op in attention)
+        anchored = any(op.anchored for op in attention)
+        self._whole = anchored or not self._trees or any(isinstance(op, ops.BlockConv) for op in model.ops)
 
     def _read_weights(self) -> None:
         matrices = self.shared.matrices
@@ -169,7 +171,7 @@ class Gpu:
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with on_device(self.device):
-            key = None if self._copies else plan_key(batch, self._height)
+            key = None if self._copies or self._whole else plan_key(batch, self._height)
             plan = None if key is None else self._plans.get((key, get_ident()))
             if plan is not None and plan.described:
                 return self._run_plan(plan, batch)

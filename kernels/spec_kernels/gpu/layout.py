@@ -2,7 +2,7 @@
 
 A row (``FIELDS`` integers): token; line of the page table; position by which it rotates; place where its key and value
 go, below 0: nowhere; the last place that it attends to in its own path; the last place of its sequence; the first place
-of drafts of a tree, beyond all places without one.
+of drafts of a tree, beyond all places without one; the place of the first row of its sequence in the step.
 
 Places of a path are numbered as if it were a chain: row r of a tree attends to place ``base + d`` at depth d of its
 path, and finds it at ``base + paths[r, d]``. So a row of a tree sums like the same row of a chain, bit for bit.
@@ -30,7 +30,7 @@ from spec_kernels.ops.lineage import Lineage
 
 FIELDS = 8
 """Integers of a row, and of a tile."""
-TOKEN, LINE, POSITION, PLACE, SEEN, LAST, BASE = range(7)
+TOKEN, LINE, POSITION, PLACE, SEEN, LAST, BASE, ANCHOR = range(FIELDS)
 """Fields of a row."""
 Tile = tuple[int, int, int, int, int, int, int, int]
 """Integers of a tile."""
@@ -150,7 +150,7 @@ class Layout:
         fields[:, LINE] = 0 if s.cache is None else s.cache.line
         fields[:, SEEN] = last_places(s)
         fields[:, PLACE] = -1 if s.cache is None else np.arange(s.start, s.end)
-        fields[:, LAST], fields[:, BASE] = s.end - 1, BEYOND
+        fields[:, LAST], fields[:, BASE], fields[:, ANCHOR] = s.end - 1, BEYOND, s.start
         if s.parents is not None:
             fields[s.pending :, BASE] = s.start + s.pending
             for i, path in enumerate(tree_paths(s.parents), s.first + s.pending):

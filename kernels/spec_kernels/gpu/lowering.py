@@ -331,7 +331,8 @@ class Program(Values):
         if shape not in self._sums:
             self._sums[shape] = self._borrow_sums(*shape)
         sinks = None if op.sinks is None else self._vector(op.sinks)
-        how = Attention(s, self.of.pool, op.layer, op.causal and not size.mutual, sinks, size.tree)
+        causal, anchored = op.causal and not size.mutual, op.anchored and s.window > 0
+        how = Attention(s, self.of.pool, op.layer, causal, sinks, size.tree, anchored)
         out, layout = self._rows_of(op.out, s.out_width, self.of.dtype), self.layout
         heads, sums = (lambda m: m.view(len(m), s.heads, -1)), self._sums[shape]
         self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, sums, how, heads(out))

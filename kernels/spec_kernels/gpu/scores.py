@@ -34,7 +34,8 @@ class Attention:
     """Inputs and outputs of the two launches of a layer.
 
     layer: of the pool. causal: rows attend up to their own place, else to all rows of their sequence.
-    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree.
+    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree. anchored: windows end at the first row of
+    a sequence in the step.
     """
 
     shape: HeadShape
@@ -43,6 +44,7 @@ class Attention:
     causal: bool
     sinks: Tensor | None
     tree: bool
+    anchored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +70,13 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
         q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
         len(q), pool.tables.stride(0), pool.starts[how.layer], s.scale, s.cap, FIELDS, DEPTH,
         s.heads, s.kv_heads, group, s.dim, lead, block, max(16, triton.next_power_of_2(lead)), height, columns, PAGE,
-        how.causal, s.window, s.cap > 0, how.tree,
+        how.causal, s.window, how.anchored, s.cap > 0, how.tree,
         exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
         sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
-        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
-        **launch_options(1),
+        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, how.anchored, how.sinks is not None,
+        ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -83,8 +85,8 @@ def _attend(
     q, pages, tables, rows, tiles, paths, sums, peaks, masses, padded, table_stride, layer_at, scale, cap,
     FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
     D: tl.constexpr, LEAD: tl.constexpr, BLOCK: tl.constexpr, LEAD_BLOCK: tl.constexpr, HEIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, CAPPED: tl.constexpr,
-    TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ANCHORED: tl.constexpr,
+    CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One piece under the queries of a tile. LEAD: numbers of a key before its value, 0: values are apart.
 
@@ -94,6 +96,8 @@ def _attend(
     start_next(DEPENDENT)
     fields = tiles + tile * FIELDS
     first, count, line, low = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
+    if ANCHORED:
+        low = tl.load(rows + first * FIELDS + 7)
     end = tl.load(fields + 4) if CAUSAL else tl.load(fields + 5)
     from_piece, to_piece = tl.load(fields + 6), tl.load(fields + 7)
     begin = piece * PAGE
@@ -155,7 +159,9 @@ def _attend(
             if CAPPED:
                 scores = tanh(scores / cap) * cap
             visible = place[None, :] <= last[:, None]
-            if WINDOW > 0:
+            if ANCHORED:
+                visible = visible & (place[None, :] > low - WINDOW)
+            elif WINDOW > 0:
                 visible = visible & (place[None, :] > seen[:, None] - WINDOW)
             scores = tl.where(visible, scores * LOG2_E, float("-inf"))
             higher = tl.maximum(peak, tl.max(scores, 1))
@@ -175,7 +181,7 @@ def _attend(
 def _sum_pieces(
     sums, peaks, masses, rows, sinks, out, count, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     BLOCK: tl.constexpr, PAGE: tl.constexpr, PIECES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    ANCHORED: tl.constexpr, SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The pieces of one head of ROWS rows, from the first that its window reaches to that of its last place."""
     row, head, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1), tl.arange(0, BLOCK)
@@ -184,7 +190,8 @@ def _sum_pieces(
     place = tl.load(rows + row * FIELDS + 3, exists, other=-1)
     seen = tl.load(rows + row * FIELDS + 4, exists, other=0)
     last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5, exists, other=0)
-    first = tl.maximum(seen - WINDOW + 1, 0) // PAGE if WINDOW > 0 else seen * 0
+    edge = tl.load(rows + row * FIELDS + 7, exists, other=0) if ANCHORED else seen
+    first = tl.maximum(edge - WINDOW + 1, 0) // PAGE if WINDOW > 0 else seen * 0
     end = tl.where(place < 0, first, last // PAGE + 1)
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     mass = tl.zeros([ROWS], tl.float32)

@@ -37,10 +37,6 @@ LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
         lambda op: isinstance(op, ops.Delta) and op.floor,
         "gated delta nets with a lowest decay have no GPU kernel",
     ),
-    (
-        lambda op: isinstance(op, ops.Attend) and op.anchored,
-        "windows that end at the first row of a block have no GPU kernel",
-    ),
     (lambda op: isinstance(op, ops.Norm) and op.centred, "norms of centred rows have no GPU kernel"),
     (
         lambda op: isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid,
