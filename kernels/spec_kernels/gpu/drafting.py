@@ -31,7 +31,7 @@ from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.gpu.tiles import power_of_two
 from spec_kernels.gpu.values import Facilities, Launch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.drafts import DraftLimits, Drafts, cut_chain
+from spec_kernels.model.drafts import DraftLimits, DraftOptions, Drafts, cut_chain
 from spec_kernels.ops.device_function import device_function
 
 CHAIN_FIELDS = 10
@@ -303,15 +303,16 @@ class Executor(Protocol):
         """The requested outputs."""
 
 
-def draft_on_device(
-    gpu: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], state: str | None, ids: Tensor | None, keep: bool
-) -> Drafts:
+def draft_on_device(gpu: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions) -> Drafts:
     """A chain after the last row of every sequence; see ``draft_chains``. One transfer to the host."""
+    state = options.state
     outputs = gpu.run(replace(batch, taps={"logits", *([state] if state else [])}))
     depth, count, stays = max(of.depth for of in limits), len(limits), bool(gpu.facilities.model.borrowed)
     rows = [SequenceRows(s.cache, i, 1, s.end - stays) for i, s in enumerate(batch.sequences)]
     chunk = Chunk(0, count, rows, None, None)
-    bucket = _bucket(gpu, chunk, ChainSize(bucket_rows(count), depth, state, keep), outputs["logits"].shape[1], ids)
+    bucket = _bucket(
+        gpu, chunk, ChainSize(bucket_rows(count), depth, state, options.keep), outputs["logits"].shape[1], options.ids
+    )
     program = bucket.program
     ends = [s.first + s.rows - 1 for s in batch.sequences]
     positions = batch.positions.cpu().numpy()[ends] + (not stays)

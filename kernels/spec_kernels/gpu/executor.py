@@ -33,7 +33,7 @@ from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_of
 from spec_kernels.gpu.values import Facilities
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given, write_rows
-from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts, draft_chains
 from spec_kernels.model.executor import describe_conversions
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
@@ -312,23 +312,14 @@ class Gpu:
         return not (tree or reads or sampling.adjusts or sampling.truncates)
 
     @torch.inference_mode()
-    def draft(
-        self,
-        batch: ForwardBatch,
-        limits: Sequence[DraftLimits],
-        state: str | None = None,
-        ids: Tensor | None = None,
-        keep: bool = False,
-        read: Sequence[Mapping[str, Tensor]] | None = None,
-        sure: str | None = None,
-    ) -> Drafts:
-        """Chains: see ``draft_chains``. keep: with the rows that tokens were chosen from."""
-        if read is not None:
-            return draft_chains(self, batch, limits, state, ids, keep, read, sure)
+    def draft(self, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS) -> Drafts:
+        """Chains: see ``draft_chains``, and ``DraftOptions.keep``."""
+        if options.read is not None:
+            return draft_chains(self, batch, limits, options)
         if any(of.width > 1 for of in limits):
             raise NotImplementedError("only chains are drafted here")
         with on_device(self.device):
-            return draft_on_device(self, batch, limits, state, ids, keep)
+            return draft_on_device(self, batch, limits, options)
 
 
 def _end_choice(program: Program, batch: ForwardBatch) -> None:

@@ -34,8 +34,8 @@ class Attention:
     """Inputs and outputs of the two launches of a layer.
 
     layer: of the pool. causal: rows attend up to their own place, else to all rows of their sequence.
-    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree. anchored: windows end at the first row of
-    a sequence in the step.
+    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree. anchored: windows end at the first row
+    of a sequence in the step.
     """
 
     shape: HeadShape
