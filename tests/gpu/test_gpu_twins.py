@@ -211,6 +211,8 @@ ATTENTION = {
     "both-directions": {"causal": False},
     "tree": {"tree": True},
     "tree-with-a-window": {"tree": True, "window": 20},
+    "a-window-and-first-places": {"window": 20, "lead": 3},
+    "a-window-and-first-places-in-a-tree": {"tree": True, "window": 4, "lead": 130},
     "a-window-of-blocks": {"causal": False, "window": 20, "anchored": True},
     "a-window-of-blocks-in-a-tree": {"tree": True, "window": 4, "anchored": True},
     "odd-heads": {"heads": (6, 2, 24)},
@@ -224,9 +226,9 @@ ATTENTION = {
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention_of_several_sequences(case):
     how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)}
-    how |= {"latent": 0, "anchored": False} | ATTENTION[case]
+    how |= {"latent": 0, "anchored": False, "lead": 0} | ATTENTION[case]
     h, k, d = how["heads"]
-    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"])
+    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"], lead=how["lead"])
     width = shape.value_dim
     pool = pool_of(shape, (1, 16))
     parents = [-1, -1, 0, 2, 1] if how["tree"] else None

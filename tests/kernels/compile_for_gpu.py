@@ -179,12 +179,13 @@ def like_attention() -> None:
 
 
 def like_anchored_windows(shape: HeadShape) -> None:
-    """Attention whose windows end at the first row of a block."""
+    """Attention whose windows end at the first row of a block, also after first places."""
     empty, pool = partial(torch.empty, device="meta"), Pool((CacheShape.of(shape),), 4096, torch.bfloat16, META)
     rows, q = empty(16, LAYOUT_FIELDS, dtype=torch.int32), empty(16, shape.heads, shape.dim, dtype=torch.bfloat16)
     sums = Sums(empty(8, 16, shape.heads, shape.dim), *(empty(8, 16, shape.heads) for _ in range(2)))
-    how = Attention(shape, pool, 0, causal=False, sinks=None, tree=False, anchored=True)
-    attend(q, rows, rows, rows, sums, how, torch.empty_like(q))
+    for one in (shape, replace(shape, lead=4)):
+        how = Attention(one, pool, 0, causal=False, sinks=None, tree=False, anchored=True)
+        attend(q, rows, rows, rows, sums, how, torch.empty_like(q))
 
 
 def whole_norms(b: Builder, shape: HeadShape) -> Iterator[Op]:

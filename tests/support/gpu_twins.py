@@ -237,7 +237,8 @@ def naive_attend(
         if how.tree and how.causal and row[BASE] <= last:
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
         first = max(0, row[ANCHOR if how.anchored else SEEN] - s.window + 1) if s.window else 0
-        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
+        numbers = [*numbers[: min(s.lead, first)], *numbers[first:]]
+        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers]
         keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
         values = values[..., -s.value_dim :]
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))

@@ -23,18 +23,18 @@ from spec_kernels.gpu.clusters import BestClusters, find_best_clusters, mask_clu
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
-from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
+from spec_kernels.gpu.head_values import HeadValues
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
-from spec_kernels.gpu.pending import Pending, PendingHeads, as_heads, beside, is_alone, join, precedes
+from spec_kernels.gpu.pending import Pending, PendingHeads, is_alone
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.short_conv import convolve_gated
-from spec_kernels.gpu.sums import Norm, Parts, add_parts
-from spec_kernels.gpu.values import Facilities, Values
+from spec_kernels.gpu.sums import Parts, add_parts
+from spec_kernels.gpu.values import Facilities
 from spec_kernels.gpu.windows import keep_windows
 from spec_kernels.model import ops
 from spec_kernels.model.shapes import RecurrentShape
@@ -42,7 +42,7 @@ from spec_kernels.model.shapes import RecurrentShape
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu", "relu": "relu_glu"}
 
 
-class Program(Values):
+class Program(HeadValues):
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
     inputs: float rows [P, width] by name. added: float32 rows [P, width] that layers add, by index. outputs: taps by
@@ -246,75 +246,6 @@ class Program(Values):
         self._values[op.out] = out
 
     # attention
-
-    def rotate(self, op: ops.Rotate, after: Any) -> None:
-        value = as_heads(self._values[op.x], op.shape.dim)
-        if not isinstance(value, PendingHeads) or value.dim != op.shape.dim:
-            raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
-        self._values[op.x] = replace(value, table=op.shape.table)
-
-    def store(self, op: ops.Store, after: Any) -> None:
-        """Keys and values, and the queries that the same product has computed before them."""
-        if op.v is None:
-            latents = as_heads(self._values.pop(op.k), op.shape.dim)
-            assert isinstance(latents, PendingHeads), "they are joined as parts of a product"
-            self._heads(latents.parts, None, latents, None, None, op.layer)
-            return
-        keys, values = (as_heads(self._values.pop(name), op.shape.dim) for name in (op.k, op.v))
-        shared = isinstance(keys, PendingHeads) and isinstance(values, PendingHeads) and keys.parts is values.parts
-        if (
-            not isinstance(keys, PendingHeads)
-            or not isinstance(values, PendingHeads)
-            or not (shared or beside(keys.parts, values.parts))
-            or {keys.dim, values.dim} != {op.shape.dim}
-        ):
-            raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
-        waiting = [(name, as_heads(value, op.shape.dim)) for name, value in self._values.items()]
-        name, q = next(((name, value) for name, value in waiting if precedes(value, keys)), ("", None))
-        out = None
-        if q is not None:
-            out = self._values[name] = self._rows_of(f"{name} heads", q.parts.memory.shape[2], self.of.dtype)
-        parts = join([*([] if q is None else [q.parts]), keys.parts, *([] if shared else [values.parts])])
-        self._heads(parts, q, keys, values.norm, out, op.layer, shared)
-
-    def _heads(
-        self,
-        parts: Parts,
-        q: PendingHeads | None,
-        keys: PendingHeads | None,
-        value_norm: Norm | None,
-        out: Tensor | None,
-        layer: int,
-        shared: bool = False,
-    ) -> None:
-        some = keys or q
-        none = Rotary(*2 * (torch.zeros(1, 0, device=self.of.device),))
-        heads = Heads(
-            parts, 0 if q is None else q.parts.memory.shape[2] // q.dim, keys is not None, some.dim,
-            None if q is None else q.norm, None if keys is None else keys.norm, value_norm,
-            none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer, shared,
-        )  # fmt: skip
-        roots = [None if value is None else self._roots(name, value) for name, value in (("q", q), ("k", keys))]
-        positions = self.layout.positions if self.layout.size.pairs else None
-        heads = replace(heads, q_roots=roots[0], k_roots=roots[1], positions=positions)
-        self._add("heads", store_heads, self.layout.rows, heads)
-
-    def _roots(self, name: str, heads: PendingHeads) -> Tensor | None:
-        """Of a norm over all heads of a row: the roots by which rows are divided; None for norms of each head."""
-        if heads.norm is None or len(heads.norm.weight) == heads.dim:
-            return None
-        roots = self._room(("roots", name), self._padded)
-        self._add("roots", measure_rows, heads.parts, heads.norm.eps, roots[: self._rows])
-        return roots
-
-    def _settle_heads(self, name: str, dim: int) -> Tensor:
-        """Heads of this width, normalised and rotated."""
-        heads = as_heads(self._values[name], dim)
-        if isinstance(heads, PendingHeads):
-            out = self._rows_of(f"{name} heads", heads.parts.memory.shape[2], self.of.dtype)
-            self._heads(heads.parts, heads, None, None, out, 0)
-            self._values[name] = out
-        return self._convert(name, self.of.dtype)
 
     def headlinear(self, op: ops.HeadLinear, after: Any) -> None:
         (matrix,), heads = self.of.matrices[(op.weight,)], op.weight.count

@@ -70,13 +70,13 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
         q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
         len(q), pool.tables.stride(0), pool.starts[how.layer], s.scale, s.cap, FIELDS, DEPTH,
         s.heads, s.kv_heads, group, s.dim, lead, block, max(16, triton.next_power_of_2(lead)), height, columns, PAGE,
-        how.causal, s.window, how.anchored, s.cap > 0, how.tree,
+        how.causal, s.window, s.lead, how.anchored, s.cap > 0, how.tree,
         exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
         sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
-        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, how.anchored, how.sinks is not None,
-        ROWS, **launch_options(1),
+        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, s.lead, how.anchored,
+        how.sinks is not None, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -85,10 +85,11 @@ def _attend(
     q, pages, tables, rows, tiles, paths, sums, peaks, masses, padded, table_stride, layer_at, scale, cap,
     FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
     D: tl.constexpr, LEAD: tl.constexpr, BLOCK: tl.constexpr, LEAD_BLOCK: tl.constexpr, HEIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ANCHORED: tl.constexpr,
-    CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BEFORE: tl.constexpr,
+    ANCHORED: tl.constexpr, CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One piece under the queries of a tile. LEAD: numbers of a key before its value, 0: values are apart.
+    BEFORE: first places that are seen before the window.
 
     No kernel of a step writes what is read before the wait: the description, and cached rows of earlier steps.
     """
@@ -104,7 +105,10 @@ def _attend(
     stop = tl.minimum(begin + PAGE, end)
     inside = (begin < end) & (piece >= from_piece) & (piece < to_piece)
     if WINDOW > 0:
-        inside = inside & (begin + PAGE > low - WINDOW + 1)
+        reached = begin + PAGE > low - WINDOW + 1
+        if BEFORE > 0:
+            reached = reached | (begin < BEFORE)
+        inside = inside & reached
     if not inside:
         wait_for_previous(DEPENDENT)
     else:
@@ -159,10 +163,11 @@ def _attend(
             if CAPPED:
                 scores = tanh(scores / cap) * cap
             visible = place[None, :] <= last[:, None]
-            if ANCHORED:
-                visible = visible & (place[None, :] > low - WINDOW)
-            elif WINDOW > 0:
-                visible = visible & (place[None, :] > seen[:, None] - WINDOW)
+            if WINDOW > 0:
+                near = place[None, :] > (low if ANCHORED else seen[:, None]) - WINDOW
+                if BEFORE > 0:
+                    near = near | (place < BEFORE)[None, :]
+                visible = visible & near
             scores = tl.where(visible, scores * LOG2_E, float("-inf"))
             higher = tl.maximum(peak, tl.max(scores, 1))
             level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -181,7 +186,7 @@ def _attend(
 def _sum_pieces(
     sums, peaks, masses, rows, sinks, out, count, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     BLOCK: tl.constexpr, PAGE: tl.constexpr, PIECES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    ANCHORED: tl.constexpr, SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    BEFORE: tl.constexpr, ANCHORED: tl.constexpr, SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The pieces of one head of ROWS rows, from the first that its window reaches to that of its last place."""
     row, head, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1), tl.arange(0, BLOCK)
@@ -201,9 +206,12 @@ def _sum_pieces(
     wait_for_previous(DEPENDENT)
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     row = row.to(tl.int64)
-    for begin in range(tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
+    for begin in range(0 if BEFORE > 0 else tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
         piece = (begin + tl.arange(0, PIECES))[None, :]
-        source, real = (piece * padded + row[:, None]) * H + head, (piece >= first[:, None]) & (piece < end[:, None])
+        reached = piece >= first[:, None]
+        if BEFORE > 0:
+            reached = reached | (piece * PAGE < BEFORE)
+        source, real = (piece * padded + row[:, None]) * H + head, reached & (piece < end[:, None])
         level = tl.load(peaks + source, real, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(level, 1))
         # Of several rows some have no piece here: nothing is subtracted from -inf.

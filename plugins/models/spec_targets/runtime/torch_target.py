@@ -230,8 +230,6 @@ class TorchTarget:
         """Why no part of the blocks can run; None if it can."""
         if self.config.recurrent:
             return "its recurrent blocks keep a state"
-        if not self.info.device.startswith("cpu"):
-            return f"the executor on {self.info.device} runs whole models"
         return None
 
     def partial_forward(
