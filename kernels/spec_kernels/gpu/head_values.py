@@ -52,8 +52,8 @@ class HeadValues(Values):
     def _join_heads(self, keys: PendingHeads, values: PendingHeads) -> tuple[PendingHeads, PendingHeads]:
         """The same heads, side by side in one memory."""
         width = keys.parts.memory.shape[2]
-        joined = Parts(self._room("joined heads", 1, self._padded, 2 * width))
-        parts = joined.columns(0, width), joined.columns(width, width)
+        pair = Parts(self._room("joined heads", 1, self._padded, 2 * width))
+        parts = pair.columns(0, width), pair.columns(width, width)
         for heads, to in zip((keys, values), parts, strict=True):
             rows = self._rows_of("heads to join", width, torch.float32)
             self._add("sum", add_parts, self._rows, heads.parts, None, total=rows)

@@ -31,7 +31,7 @@ class Heads:
     shared: values are the keys, before their norm, and have no columns.
     q_norm, k_norm, v_norm: of each head, or None; their eps are equal. q: [P, queries, D]. layer: of the pool.
     q_roots, k_roots: float32 [P], of norms over all heads of a row, see ``measure_rows``; None: the kernel has them.
-    positions: int32 [P, pairs], of each pair of a head; None: those of the rows' description.
+    positions: int32 [P, pairs], of each pair of a head; None: a row's description has its only one.
     """
 
     parts: Parts

@@ -105,10 +105,10 @@ def _attend(
     stop = tl.minimum(begin + PAGE, end)
     inside = (begin < end) & (piece >= from_piece) & (piece < to_piece)
     if WINDOW > 0:
-        reached = begin + PAGE > low - WINDOW + 1
+        near = begin + PAGE > low - WINDOW + 1
         if BEFORE > 0:
-            reached = reached | (begin < BEFORE)
-        inside = inside & reached
+            near = near | (begin < BEFORE)
+        inside = inside & near
     if not inside:
         wait_for_previous(DEPENDENT)
     else:
@@ -164,10 +164,10 @@ def _attend(
                 scores = tanh(scores / cap) * cap
             visible = place[None, :] <= last[:, None]
             if WINDOW > 0:
-                near = place[None, :] > (low if ANCHORED else seen[:, None]) - WINDOW
+                close = place[None, :] > (low if ANCHORED else seen[:, None]) - WINDOW
                 if BEFORE > 0:
-                    near = near | (place < BEFORE)[None, :]
-                visible = visible & near
+                    close = close | (place < BEFORE)[None, :]
+                visible = visible & close
             scores = tl.where(visible, scores * LOG2_E, float("-inf"))
             higher = tl.maximum(peak, tl.max(scores, 1))
             level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -208,10 +208,10 @@ def _sum_pieces(
     row = row.to(tl.int64)
     for begin in range(0 if BEFORE > 0 else tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
         piece = (begin + tl.arange(0, PIECES))[None, :]
-        reached = piece >= first[:, None]
+        near = piece >= first[:, None]
         if BEFORE > 0:
-            reached = reached | (piece * PAGE < BEFORE)
-        source, real = (piece * padded + row[:, None]) * H + head, reached & (piece < end[:, None])
+            near = near | (piece * PAGE < BEFORE)
+        source, real = (piece * padded + row[:, None]) * H + head, near & (piece < end[:, None])
         level = tl.load(peaks + source, real, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(level, 1))
         # Of several rows some have no piece here: nothing is subtracted from -inf.
