@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.ops import AddRows, Tap
+from spec_kernels.model.ops import AddRows, Attend, Tap
 
 from spec_core import Request, Run, load
 from tests.support.golden import golden
@@ -137,6 +137,20 @@ def test_rows_of_a_picture_see_each_other_in_chunks_of_any_size(pair, monkeypatc
     assert difference(expected, logits) < 3e-6
     assert torch.equal(logits, cut)
     assert difference(expected, reference.run(prompt(reference, counts, grid=False))["logits"]) > 1e-2
+
+
+@pytest.mark.parametrize("how", [{"causal": False}, {"anchored": True}])
+def test_a_block_whose_rows_depend_on_each_other_is_not_cut(pair, how, monkeypatch):
+    """Three blocks, and chunks with room for two of them and a half."""
+    model = pair[0].model
+    narrow = lambda op: replace(op, shape=replace(op.shape, window=3), **how) if isinstance(op, Attend) else op
+    model = replace(model, ops=tuple(narrow(op) for op in model.ops))
+    gpu = Gpu(model, pair[0].source, torch.float32, torch.device(DEVICE), 300)
+    whole = gpu.run(prompt(gpu, (7, 7, 7), grid=False))["logits"].clone()
+    monkeypatch.setattr("spec_kernels.gpu.chunks.ROWS_MAX", 16)
+    cut = gpu.run(prompt(gpu, (7, 7, 7), grid=False))["logits"]
+
+    assert torch.equal(whole, cut)
 
 
 def test_rows_that_do_not_fit_are_refused(pair):
