@@ -196,8 +196,7 @@ def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
     lines: list[str] = []
     for module, source in sources(package):
         lines += [f"{module}: def {name}" for name in participles(source)]
-        renamed_later = {"given"} if module.startswith("spec_kernels.gpu.") else set()
-        lines += [f"{module}: local {name}" for name in empty_locals(source) if name not in renamed_later]
+        lines += [f"{module}: local {name}" for name in empty_locals(source)]
 
     assert not lines, "\n".join(lines)
 

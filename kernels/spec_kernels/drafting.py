@@ -11,7 +11,7 @@ This module is public, as ``spec_core`` is; the modules that it takes these name
 from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding, numbers
 from spec_kernels.model.build import Builder
-from spec_kernels.model.drafts import Drafted, rows_at, sigmoid
+from spec_kernels.model.drafts import Drafted, DraftOptions, rows_at, sigmoid
 from spec_kernels.model.executor import Executor, LayerExecutor
 from spec_kernels.model.head import (
     PREFIX,
@@ -48,8 +48,8 @@ from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.model.source import LoadedTensors, TensorSource, TensorSubset
 
 __all__ = [
-    "PREFIX", "Add", "AddRelative", "BlockConv", "BlockShape", "Builder", "Clusters", "Concat", "Drafted",
-    "Embed", "Executor", "ForwardBatch", "Gate", "HeadShape", "Input", "LatticeScores", "LayerExecutor",
+    "PREFIX", "Add", "AddRelative", "BlockConv", "BlockShape", "Builder", "Clusters", "Concat", "DraftOptions",
+    "Drafted", "Embed", "Executor", "ForwardBatch", "Gate", "HeadShape", "Input", "LatticeScores", "LayerExecutor",
     "Linear", "LoadedTensors", "Model", "Norm", "Op", "PairChain", "PairLayer", "Pairs", "Pick", "SequenceRows",
     "Tap", "TensorSource", "TensorSubset", "block_shape", "code_ops", "embed_codes", "embedding", "executor_of",
     "feature_ops", "first_rows", "matrix_name", "message_ops", "numbers", "output_matrix", "pack_scores",

@@ -33,6 +33,7 @@ from tests.support.golden import GOLDEN
 from tests.support.gpu_twins import RepackedWeights
 from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_lfm2
 from tests.targets.drive import fresh
+from tests.targets.test_pictures import logits_of
 
 CASES = {
     "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
@@ -47,6 +48,9 @@ QUANTISED = {"llama-q4_k_m": "model-q4_k_m.gguf", "qwen3-q8_0": "model-q8_0.gguf
 """Files of dense golden models in blocks."""
 QUANTISED_BAR = 4e-5
 """4 times the floor of the float32 models, as in tests/targets; of the weights as they lie on the device."""
+PICTURES = "gemma3", "idefics3", "llava", "qwen3vl"
+PICTURES_BAR = 1e-4
+"""As in tests/gpu."""
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 BATCH = 4
 ROLLBACKS = {"dense": None, "hybrid": "gdn-rollback", "gemma4": None, "lfm2": "gdn-rollback"}
@@ -80,6 +84,21 @@ def golden_differences() -> dict[str, float]:
         expected = reference.run(ForwardBatch(prompt, torch.arange(length), [chain]))["logits"]
         results[name] = ((expected - rows).abs().max() / QUANTISED_BAR).item()
         print(f"{name}: {results[name]:.2f} of the bar, {target.info.kernels}", flush=True)
+    return results
+
+
+def picture_differences() -> dict[str, float]:
+    """Of every prompt with pictures, the largest difference from the golden logits, in bars."""
+    results = {}
+    for name in PICTURES:
+        folder = GOLDEN / f"vision-{name}"
+        target = load(folder / "hf", **OPTIONS)
+        tensors, facts = load_file(folder / "golden.safetensors"), json.loads((folder / "golden.json").read_text())
+        for case in "ab":
+            logits = logits_of(target, tensors, facts, case).cpu()
+            key = f"{name} {case}"
+            results[key] = ((tensors[f"logits_{case}"] - logits).abs().max() / PICTURES_BAR).item()
+            print(f"{key}: {results[key]:.2f} of the bar", flush=True)
     return results
 
 
@@ -137,7 +156,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     began = perf_counter()
-    golden = {} if args.texts_only else golden_differences()
+    golden = {} if args.texts_only else golden_differences() | picture_differences()
     texts = [name for kind in ROLLBACKS for name in different_texts(kind, args.seed, args.requests // len(ROLLBACKS))]
     result = {
         "golden_max": max(golden.values(), default=0.0), "requests": args.requests, "different": texts,

@@ -55,7 +55,9 @@ def test_a_greedy_choice_describes_the_next_forward(depth, mapped):
     assert all(torch.equal(kernel, twin) for kernel, twin in zip(*results, strict=True))
 
 
-def test_drawn_tokens_are_those_of_the_core():
+@pytest.mark.parametrize("mapped", [False, True])
+def test_drawn_tokens_are_those_of_the_core(mapped):
+    """mapped: rows of logits are of other tokens of the target, whose noise they have."""
     torch.manual_seed(0)
     logits = torch.randn(6, VOCAB, device=DEVICE) * 2
     sampling = [Sampling(temperature=t) for t in (0.3, 0.8, 1.0, 1.5, 4.0)]
@@ -67,15 +69,17 @@ def test_drawn_tokens_are_those_of_the_core():
     program.size, program._device = ChainSize(6, 2, None, False), integers(6 * (CHAIN_FIELDS + 1))
     program._host, program._integers = program._device.clone().cpu(), program._device[:-6].view(6, -1)
     program.fill([*limits, DraftLimits(2, 2, 1, 0.0)], range(6))
-    following = Following(integers(6, 8), integers(0, 8), program._integers, None)
+    ids = torch.randperm(VOCAB, device=DEVICE) if mapped else None
+    following = Following(integers(6, 8), integers(0, 8), program._integers, ids)
+    of_target = logits if ids is None else torch.empty_like(logits).index_copy_(1, ids, logits)
     tokens, gaps = integers(6), torch.zeros(6, device=DEVICE)
     for step in range(2):
         choose_drafts(logits, Scores.empty(6, VOCAB, DEVICE), following, step, tokens, gaps)
         for i, (s, noise) in enumerate(zip(sampling, noises, strict=True)):
-            token, _, apart = draw_token(logits[i].cpu(), s, noise.source, noise.position + step, ([], 0, ()))
+            token, _, apart = draw_token(of_target[i].cpu(), s, noise.source, noise.position + step, ([], 0, ()))
             assert tokens[i] == token
             assert gaps[i].item() == pytest.approx(apart, abs=1e-4)
-        assert tokens[5] == logits[5].argmax()
+        assert tokens[5] == of_target[5].argmax()
 
 
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.9, top_k=5))

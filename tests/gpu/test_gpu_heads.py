@@ -48,13 +48,27 @@ def target_of(name):
     return load(golden(name) / "model-f32.gguf", dtype="float32", device=DEVICE, kernels="gpu")
 
 
-@pytest.mark.parametrize("folder", ["laguna-dflash", "dspine", "lilicorr", "muse-dflash", "nemotron-dspark"])
-def test_blocks_of_other_trainers(folder):
+ANCHORED = {"context_norm": False, "anchored": True}
+"""A reading in which windows end at the first row of a block."""
+
+
+@pytest.mark.parametrize(
+    ("folder", "prefix", "changes"),
+    [
+        ("laguna-dflash", "", {}),
+        ("laguna-dflash", "mlx_vlm.", ANCHORED),
+        ("dspine", "", {}),
+        ("lilicorr", "", {}),
+        ("muse-dflash", "", {}),
+        ("nemotron-dspark", "", {}),
+    ],
+)
+def test_blocks_of_other_trainers(folder, prefix, changes):
     path = golden(f"heads-2026/{folder}")
     target = target_of(json.loads((path / "golden.json").read_text())["target"])
 
     for of in cases(f"heads-2026/{folder}"):
-        check_trained_block(open_as(path / "hf", target), target, of, "")
+        check_trained_block(open_as(path / "hf", target, **changes), target, of, prefix)
 
 
 def test_outputs_of_a_draft_layer_stay():

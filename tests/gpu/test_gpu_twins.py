@@ -152,6 +152,7 @@ HEADS = {
     "bias": {"dim": 24, "bias": True, "parts": 2},
     "partial-rotation": {"dim": 40, "pairs": 8},
     "no-rotation": {"dim": 16, "pairs": 0},
+    "positions-of-pairs": {"dim": 40, "pairs": 8, "grid": True},
     "keys-and-values-only": {"dim": 32, "queries": 0, "k_norm": True},
     "queries-only": {"dim": 32, "cached": False, "q_norm": True},
     "norms-of-rows": {"dim": 24, "q_norm": True, "k_norm": True, "whole": True, "bias": True, "parts": 3},
@@ -189,14 +190,14 @@ def test_heads_are_rotated_and_stored(case):
             close(*measured)
             roots[name] = measured[0]
     rotary, results = Rotary(randn(200, pairs), randn(200, pairs)), []
+    grid = torch.randint(200, (6, pairs), dtype=torch.int32, device=DEVICE) if "grid" in how else None
+    more = {**roots, "positions": grid}
     before = [chunk.clone() for chunk in pool.chunks]
     for run in (store_heads, naive_store_heads):
         for chunk, old in zip(pool.chunks, before, strict=True):
             chunk.copy_(old)
         q = torch.zeros(16, queries, dim, device=DEVICE) if queries else None
-        run(
-            rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **roots)
-        )
+        run(rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **more))
         results.append([chunk.clone() for chunk in pool.chunks] + ([q[:5]] if queries else []))
     for kernel, twin in zip(*results, strict=True):
         close(kernel, twin)
@@ -210,6 +211,10 @@ ATTENTION = {
     "both-directions": {"causal": False},
     "tree": {"tree": True},
     "tree-with-a-window": {"tree": True, "window": 20},
+    "a-window-and-first-places": {"window": 20, "lead": 3},
+    "a-window-and-first-places-in-a-tree": {"tree": True, "window": 4, "lead": 130},
+    "a-window-of-blocks": {"causal": False, "window": 20, "anchored": True},
+    "a-window-of-blocks-in-a-tree": {"tree": True, "window": 4, "anchored": True},
     "odd-heads": {"heads": (6, 2, 24)},
     "wide-heads": {"heads": (4, 2, 300), "window": 90},
     "latents": {"heads": (5, 1, 40), "latent": 32},
@@ -221,9 +226,9 @@ ATTENTION = {
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention_of_several_sequences(case):
     how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)}
-    how |= {"latent": 0} | ATTENTION[case]
+    how |= {"latent": 0, "anchored": False, "lead": 0} | ATTENTION[case]
     h, k, d = how["heads"]
-    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"])
+    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"], latent=how["latent"], lead=how["lead"])
     width = shape.value_dim
     pool = pool_of(shape, (1, 16))
     parents = [-1, -1, 0, 2, 1] if how["tree"] else None
@@ -251,7 +256,7 @@ def test_attention_of_several_sequences(case):
             layout.tiles,
             layout.paths,
             sums,
-            Attention(shape, pool, 1, how["causal"], sinks, how["tree"]),
+            Attention(shape, pool, 1, how["causal"], sinks, how["tree"], how["anchored"]),
             out,
         )
         outs.append(out)

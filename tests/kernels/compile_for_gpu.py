@@ -32,11 +32,13 @@ from spec_kernels.gpu.launch import capability
 from spec_kernels.gpu.layout import FIELDS as LAYOUT_FIELDS
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
+from spec_kernels.gpu.pages import CacheShape, Pool
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
+from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.model.build import Builder
 from spec_kernels.model.channel_delta import channel_delta
 from spec_kernels.model.latent import latent_attention, latent_heads
@@ -62,6 +64,7 @@ from benchmarks.dense_shapes import QWEN3_8B, TINY, DenseShape, RandomWeights, d
 
 ROWS = 8
 VOCAB = 151936
+META = torch.device("meta")
 SHARED_BYTES = {80: 166912, 89: 101376, 90: 232448, 120: 101376}
 """Shared memory that a program may have, by compute capability."""
 
@@ -147,6 +150,7 @@ def like_attention() -> None:
     """Attention of Gemma 4 26B, with a window and without one, of MiniMax-M2, whose norms are of whole rows, and over
     the latents of GLM-4.7-Flash and DeepSeek-V3."""
     local, wide = (HeadShape(16, 8, 256, 256, 1.0, window=1024), HeadShape(16, 2, 512, 512, 1.0, table=1))
+    like_anchored_windows(local)
     latent = LatentShape(512, 64, 128, 128, queries=768)
     few, many = (latent_heads(heads, latent, rotary_dim=64) for heads in (20, 128))
     norms = HeadShape(48, 8, 128, 64, 128**-0.5)
@@ -170,7 +174,18 @@ def like_attention() -> None:
         executor = Gpu(model, source, torch.bfloat16, torch.device("meta"), 4096)
         for rows in (1, 8, 64):
             executor.compile(Size(rows, 4, 8, -1, -1, tree=rows == 8))
+        executor.compile(Size(64, 4, 8, -1, -1, False, pairs=len(turns), mutual=True))
         executor.cache(300).compact(100, [100, 120])
+
+
+def like_anchored_windows(shape: HeadShape) -> None:
+    """Attention whose windows end at the first row of a block, also after first places."""
+    empty, pool = partial(torch.empty, device="meta"), Pool((CacheShape.of(shape),), 4096, torch.bfloat16, META)
+    rows, q = empty(16, LAYOUT_FIELDS, dtype=torch.int32), empty(16, shape.heads, shape.dim, dtype=torch.bfloat16)
+    sums = Sums(empty(8, 16, shape.heads, shape.dim), *(empty(8, 16, shape.heads) for _ in range(2)))
+    for one in (shape, replace(shape, lead=4)):
+        how = Attention(one, pool, 0, causal=False, sinks=None, tree=False, anchored=True)
+        attend(q, rows, rows, rows, sums, how, torch.empty_like(q))
 
 
 def whole_norms(b: Builder, shape: HeadShape) -> Iterator[Op]:
@@ -248,11 +263,15 @@ def like_experts(form: Form, dtype: torch.dtype) -> None:
 
 
 def like_drafts(dtype: torch.dtype) -> None:
-    """The choices of a chain."""
+    """The choices of a chain, also of tokens with other numbers and of layers that store nothing."""
     integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
-    following = Following(integers(ROWS, 8), integers(ROWS, 8), integers(ROWS, CHAIN_FIELDS), None)
+    described = integers(ROWS, 8), integers(ROWS, 8), integers(ROWS, CHAIN_FIELDS)
     scores = Scores.empty(ROWS, VOCAB, torch.device("cpu"))
-    choose_drafts(torch.empty(ROWS, VOCAB, dtype=dtype), scores, following, 1, integers(ROWS), torch.empty(ROWS))
+    ids = torch.empty(VOCAB, dtype=torch.int64)
+    for following in (Following(*described, None), Following(*described, ids, stays=True)):
+        for depth in (1, 2):
+            logits, tokens = torch.empty(ROWS, VOCAB, dtype=dtype), integers(ROWS)
+            choose_drafts(logits, scores, following, depth, tokens, torch.empty(ROWS))
 
 
 def like_choices(dtype: torch.dtype) -> None:

@@ -44,14 +44,18 @@ def prefill(target, tokens):
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_draft_is_that_of_the_original_implementation(name, form, kernels):
     """States, logits and tokens of five steps over the target's own cache."""
-    target = open_target(name, kernels)
+    check_drafts(open_target(name, kernels), name, form, ("ctx20", "ctx33"))
+
+
+def check_drafts(target, name, form, cases) -> None:
+    """States, logits and tokens of five steps after each context."""
     path = golden(f"gemma4-assistant/{name}")
     file = load(path / (form if form in FORMS else "hf"), weights=False)
     assert file.misfit(target) is None
     expected, kind = load_file(path / "golden.safetensors"), FORMS.get(form, f"{form}.")
     reader = cache_reader(target)
     layer = Layer(file, executor_of(target), reader, target.info.layers, form != "position_minus_1")
-    for case in ("ctx20", "ctx33"):
+    for case in cases:
         of = lambda part, case=case: expected[f"{case}.{part}"]
         tokens, token = of("tokens").tolist(), int(of("id_last"))
         seq = prefill(target, tokens)
@@ -60,7 +64,7 @@ def test_a_draft_is_that_of_the_original_implementation(name, form, kernels):
         memory.rows = reader.rows(seq, len(tokens))
         drafted, part = [], memory.pairs()
         for step in range(5):
-            state, rows = layer.forward([part])
+            state, rows = (m.cpu() for m in layer.forward([part]))
             logits, reference = spread_logits(rows, layer.ids, layer.vocab)[0], of(f"{kind}draft_logits")[step]
             finite = torch.isfinite(logits)
             assert (logits[finite] - reference[finite]).abs().max() <= TOLERANCE

@@ -44,7 +44,7 @@ def test_a_draft_in_one_call_follows_no_held_rows():
     asked = batch()
     asked.logits = asked.final = [1]
     with pytest.raises(ValueError, match="follows no held rows"):
-        executor().draft(asked, [DraftLimits(2, 2, 1, 0.0)], keep=False)
+        executor().draft(asked, [DraftLimits(2, 2, 1, 0.0)])
 
 
 def test_the_rows_of_the_next_forward_are_its_own():

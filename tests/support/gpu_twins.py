@@ -9,7 +9,7 @@ from spec_kernels.gpu.delta import DeltaInputs, split_record
 from spec_kernels.gpu.drafting import DEPTH, Following, Scores
 from spec_kernels.gpu.forms import FORMS, WORDS
 from spec_kernels.gpu.heads import Heads, Rotary
-from spec_kernels.gpu.layout import BASE, LAST, LINE, PAGE, PLACE, POSITION, SEEN
+from spec_kernels.gpu.layout import ANCHOR, BASE, LAST, LINE, PAGE, PLACE, POSITION, SEEN
 from spec_kernels.gpu.mixture import Lines
 from spec_kernels.gpu.products import Room
 from spec_kernels.gpu.repack import Matrix
@@ -82,7 +82,7 @@ def naive_choose_drafts(
     for row, tile, last in zip(following.rows, following.tiles, depths, strict=False):
         if depth + 2 > last:
             row[3] = -1
-        elif depth:
+        elif depth and not following.stays:
             row[2:6] += 1
             tile[3:6] += 1
 
@@ -236,8 +236,9 @@ def naive_attend(
         numbers = list(range(last + 1))
         if how.tree and how.causal and row[BASE] <= last:
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
-        first = max(0, row[SEEN] - s.window + 1) if s.window else 0
-        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers[first:]]
+        first = max(0, row[ANCHOR if how.anchored else SEEN] - s.window + 1) if s.window else 0
+        numbers = [*numbers[: min(s.lead, first)], *numbers[first:]]
+        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers]
         keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
         values = values[..., -s.value_dim :]
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
@@ -292,14 +293,15 @@ def naive_store_heads(rows: Tensor, heads: Heads) -> None:
     """The twin of ``store_heads`` in torch."""
     total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
     q, kv = total[:, : heads.queries], total[:, heads.queries :]
+    positions = rows[:, POSITION, None] if heads.positions is None else heads.positions[: len(rows)]
     if heads.queries:
         q = _naive_normalise(q, heads.q_norm, heads.q_roots)
-        heads.q[: len(rows)] = _naive_rotation(q, rows[:, POSITION], heads.rotary)
+        heads.q[: len(rows)] = _naive_rotation(q, positions, heads.rotary)
     if not heads.cached:
         return
     keys, values = (kv, kv) if heads.shared else kv.chunk(2, 1)
     values = _naive_normalise(values, heads.v_norm, None)
-    keys = _naive_rotation(_naive_normalise(keys, heads.k_norm, heads.k_roots), rows[:, POSITION], heads.rotary)
+    keys = _naive_rotation(_naive_normalise(keys, heads.k_norm, heads.k_roots), positions, heads.rotary)
     for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
         if place >= 0:
             heads.pool.write(line, place, heads.layer, keys[i], values[i])
@@ -320,8 +322,9 @@ def naive_measure_rows(parts: Parts, eps: float, roots: Tensor) -> None:
 
 
 def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:
-    cos, sin = (m[positions.long(), None] for m in (rotary.cos, rotary.sin))
-    pairs = cos.shape[-1]
+    pairs = rotary.cos.shape[1]
+    places = positions.long().expand(-1, pairs)
+    cos, sin = (m.gather(0, places)[:, None] for m in (rotary.cos, rotary.sin))
     a, b, rest = heads.split([pairs, pairs, heads.shape[-1] - 2 * pairs], -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
 

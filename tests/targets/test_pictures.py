@@ -88,18 +88,22 @@ def test_logits_are_those_of_transformers(golden, name, case, kernels, tolerance
     _, tensors, facts = golden(name)
     more = {"cache_dtype": "float32"} if kernels == "native" else {}
     target = load(str(folder_of(f"vision-{name}") / "hf"), kernels=kernels, **more)
+
+    assert torch.allclose(logits_of(target, tensors, facts, case), tensors[f"logits_{case}"], rtol=0, atol=tolerance)
+
+
+def logits_of(target, tensors, facts, case):
+    """Of a prompt with the rows of transformers' tower."""
     encoded = target.image_encoder.encode_prompt(facts["prompts"][case], pictures(tensors, case))
     rows = dict(zip(sorted(encoded.embeds), tensors[f"image_features_{case}"], strict=True))
     added = tuple(
         dict(zip(sorted(encoded.embeds), tensors[f"deepstack_{i}_{case}"], strict=True))
         for i in range(len(encoded.added))
     )
-    logits = torch.cat(list(logits_of(target, attrs.evolve(encoded, embeds=rows, added=added))))
-
-    assert torch.allclose(logits, tensors[f"logits_{case}"], rtol=0, atol=tolerance)
+    return torch.cat(list(logits_of_parts(target, attrs.evolve(encoded, embeds=rows, added=added))))
 
 
-def logits_of(target, encoded):
+def logits_of_parts(target, encoded):
     """Of each part of a prompt: blocks of rows that see each other, and the rows between them."""
     seq, ends = open_sequence(target, encoded.embeds), {0, len(encoded.tokens)}
     seq.encoded, seq.prompt_len = encoded, len(encoded.tokens)

@@ -29,7 +29,8 @@ def rows_max(pieces: int, shapes: Sequence[HeadShape]) -> int:
 def cut_chunks(batch: ForwardBatch, most: int, whole: bool = False) -> Iterator[Chunk]:
     """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger.
 
-    With recurrent layers all drafts do. whole: all rows of a sequence do.
+    With recurrent layers all drafts do. whole: all rows of a sequence do. Rows that attend in both directions do, and
+    no others are in their chunk.
     """
     lineage = None if batch.recurrence is None else batch.recurrence.lineage
     sequences: list[SequenceRows] = []
@@ -39,14 +40,15 @@ def cut_chunks(batch: ForwardBatch, most: int, whole: bool = False) -> Iterator[
             raise ValueError("an executor on a device holds no rows of trees")
         at = 0
         while at < s.rows:
-            count = _next_rows(s, at, most - rows, lineage, whole)
+            fits = not sequences or sequences[0].mutual == s.mutual
+            count = _next_rows(s, at, most - rows, lineage, whole) if fits else 0
             if count == 0:
                 if rows:
                     yield _chunk(batch, first, rows, sequences)
                 first, rows, sequences = first + rows, 0, []
                 count = _next_rows(s, at, most, lineage, whole) or s.rows - at
-            parents = s.parents if at + count == s.rows else None
-            sequences.append(SequenceRows(s.cache, rows, count, s.start + at, parents))
+            parents = s.parents if at + count == s.rows and not s.mutual else None
+            sequences.append(SequenceRows(s.cache, rows, count, s.start + at, parents, s.mutual))
             at, rows = at + count, rows + count
     if rows:
         yield _chunk(batch, first, rows, sequences)
@@ -54,7 +56,7 @@ def cut_chunks(batch: ForwardBatch, most: int, whole: bool = False) -> Iterator[
 
 def _next_rows(s: SequenceRows, at: int, room: int, lineage: Lineage | None, whole: bool) -> int:
     """Rows of a sequence from ``at`` on that fit, 0: none."""
-    if s.rows - at <= room or whole:
+    if s.rows - at <= room or whole or s.mutual:
         return s.rows - at if s.rows - at <= room else 0
     chain = s.rows if s.parents is None else s.pending
     count = max(0, min(room, chain - at))
@@ -71,8 +73,8 @@ def _chunk(batch: ForwardBatch, first: int, rows: int, sequences: list[SequenceR
     return Chunk(first, rows, sequences, inside(batch.final), inside(batch.logits), lineage, recorded)
 
 
-def size_of(chunk: Chunk, tiles: int) -> Size:
-    """The smallest bucket with room for a chunk. tiles: that it needs."""
+def size_of(chunk: Chunk, tiles: int, pairs: int = 0, added: bool = False) -> Size:
+    """The smallest bucket with room for a chunk. tiles: that it needs. pairs, added: see ``Size``."""
     end = max(s.end for s in chunk.sequences)
     rows = bucket_rows(chunk.rows)
     final = _count(chunk.final, chunk.rows, rows)
@@ -82,7 +84,8 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     tree = any(s.parents is not None for s in chunk.sequences)
     pieces = max(4, power_of_two(end // PAGE + 1))
     states = None if chunk.lineage is None else _state_size(chunk.lineage, bool(chunk.recorded))
-    return Size(rows, power_of_two(tiles), pieces, final, logits, tree, states, chunk.choices is not None)
+    mutual, chooses = chunk.sequences[0].mutual, chunk.choices is not None
+    return Size(rows, power_of_two(tiles), pieces, final, logits, tree, states, chooses, pairs, added, mutual)
 
 
 def _state_size(lineage: Lineage, recorded: bool) -> StateSize:

@@ -95,28 +95,28 @@ class RecordedRows:
     def nbytes(self) -> int:
         return self.memory.nbytes
 
-    def replay(self, pool: StateChunks, place: int, path: Sequence[int]) -> None:
+    def replay(self, chunks: StateChunks, place: int, path: Sequence[int]) -> None:
         """Advance the state in ``place`` along these rows, in order."""
-        with device_lock(pool.device), on_device(pool.device):
-            replay_rows(self.memory, pool, place, upload_numbers(np.array(path, np.int64), pool.device))
+        with device_lock(chunks.device), on_device(chunks.device):
+            replay_rows(self.memory, chunks, place, upload_numbers(np.array(path, np.int64), chunks.device))
 
 
-def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
+def replay_rows(record: Tensor, chunks: StateChunks, place: int, path: Tensor) -> None:
     """Advance the state in a place along recorded rows.
 
     :param record: float32 [L, n, *]. :param path: int64 [m].
     """
-    s, at, (matrices, windows) = pool.shape, int(pool.offsets[place]), pool.of_layer(0)
+    s, at, (matrices, windows) = chunks.shape, int(chunks.offsets[place]), chunks.of_layer(0)
     if isinstance(s, ConvShape):
-        replay_windows(record, windows, at, pool.layer_size, path)
+        replay_windows(record, windows, at, chunks.layer_size, path)
         return
     x, k, d, g = split_record(record, s)
     columns = columns_of(s)
     blocks = triton.cdiv(s.value_dim, columns)
     pieces = triton.cdiv(triton.cdiv(s.channels, CHANNELS), s.value_heads)
-    _replay_rows[s.value_heads, blocks + pieces, pool.layers](
-        matrices, windows, x, k, d, g, pool.key_of, path, at, len(path),
-        pool.layer_size, record.stride(0), record.stride(1),
+    _replay_rows[s.value_heads, blocks + pieces, chunks.layers](
+        matrices, windows, x, k, d, g, chunks.key_of, path, at, len(path),
+        chunks.layer_size, record.stride(0), record.stride(1),
         s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, s.decays // s.value_heads, blocks,
         triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
     )  # fmt: skip

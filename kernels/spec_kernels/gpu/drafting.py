@@ -31,7 +31,7 @@ from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.gpu.tiles import power_of_two
 from spec_kernels.gpu.values import Facilities, Launch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.drafts import DraftLimits, Drafts, cut_chain
+from spec_kernels.model.drafts import DraftLimits, DraftOptions, Drafts, cut_chain
 from spec_kernels.ops.device_function import device_function
 
 CHAIN_FIELDS = 10
@@ -67,13 +67,15 @@ class Following:
 
     rows, tiles: int32 [B, FIELDS], see ``layout``. chains: int32 [B, CHAIN_FIELDS]: the draw of the next token, see
     ``choice.description``, with the depth of the chain, and what is added to output position and domain of its noise.
-    ids: int64 [V], the target's token of each row of logits, or None.
+    ids: int64 [V], the target's token of each row of logits, or None. stays: forwards store nothing, and all stand in
+    the place of the first.
     """
 
     rows: Tensor
     tiles: Tensor
     chains: Tensor
     ids: Tensor | None
+    stays: bool = False
 
 
 def choose_drafts(
@@ -86,10 +88,14 @@ def choose_drafts(
     """
     (rows, vocab), width, ids, chains = logits.shape, scores.best.shape[1], following.ids, following.chains
     every = scores.best, scores.second, scores.top, scores.mass, scores.tokens
-    _score_tiles[width, rows](logits, chains, *every, logits.stride(0), vocab, width, CHAIN_FIELDS, **launch_options(4))
+    map_to = tokens if ids is None else ids
+    _score_tiles[width, rows](
+        logits, chains, map_to, *every, logits.stride(0), vocab, width, ids is not None, CHAIN_FIELDS,
+        **launch_options(4),
+    )  # fmt: skip
     _take_drafts[rows, 1](
-        chains, *every, following.rows, following.tiles, tokens if ids is None else ids, tokens, certainty, depth,
-        width, vocab, ids is not None, len(following.tiles) > 0, FIELDS, CHAIN_FIELDS,
+        chains, *every, following.rows, following.tiles, map_to, tokens, certainty, depth,
+        width, vocab, ids is not None, len(following.tiles) > 0, following.stays, FIELDS, CHAIN_FIELDS,
         triton.next_power_of_2(width), **launch_options(1),
     )  # fmt: skip
 
@@ -110,6 +116,15 @@ def _score(value, temperature, high):
 
 
 @device_function
+def _mapped_noise(ids, token, V, t, stream, domain, k0, k1):
+    """The word of the noise of each token, by its number in the target: its counter is the target's."""
+    own = tl.load(ids + token, token < V, other=0)
+    counter, word = ((own >> 6) * 16 + (own & 15)).to(tl.uint32), (own >> 4) & 3
+    word0, word1, word2, word3 = philox(counter, t, stream, domain, k0, k1)
+    return tl.where(word == 0, word0, tl.where(word == 1, word1, tl.where(word == 2, word2, word3)))
+
+
+@device_function
 def _summarise(best, second, token, V):
     """The two best scores of all lanes and the token of the best; V if all are NaN."""
     winner = tl.max(best, 0)
@@ -119,7 +134,7 @@ def _summarise(best, second, token, V):
 
 @triton.jit
 def _score_tiles(
-    logits, chains, best, second, top, mass, tokens, stride, V, TILES, FIELDS: tl.constexpr,
+    logits, chains, ids, best, second, top, mass, tokens, stride, V, TILES, MAPPED: tl.constexpr, FIELDS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The two best scores of a tile, and the mass of its logits."""
@@ -129,7 +144,13 @@ def _score_tiles(
     wait_for_previous(DEPENDENT)  # the draw is written by the choice before
     temperature = temperature_of(draw).to(tl.float32)
     c0, c1, c2, c3, k0, k1, token = counters(draw, tile)
-    high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
+    if MAPPED:
+        high0 = _mapped_noise(ids, token, V, c1, c2, c3, k0, k1)
+        high1 = _mapped_noise(ids, token + 16, V, c1, c2, c3, k0, k1)
+        high2 = _mapped_noise(ids, token + 32, V, c1, c2, c3, k0, k1)
+        high3 = _mapped_noise(ids, token + 48, V, c1, c2, c3, k0, k1)
+    else:
+        high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
     at, low = logits + row * stride, float("-inf")
     value0, value1 = tl.load(at + token, token < V, low), tl.load(at + token + 16, token + 16 < V, low)
     value2, value3 = tl.load(at + token + 32, token + 32 < V, low), tl.load(at + token + 48, token + 48 < V, low)
@@ -153,8 +174,8 @@ def _score_tiles(
 @triton.jit
 def _take_drafts(
     chains, best, second, top, mass, tokens, rows, tiles, ids, out, certainty, depth, TILES, V,
-    MAPPED: tl.constexpr, TILED: tl.constexpr, ROW_FIELDS: tl.constexpr, FIELDS: tl.constexpr, BLOCK: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    MAPPED: tl.constexpr, TILED: tl.constexpr, STAYS: tl.constexpr, ROW_FIELDS: tl.constexpr, FIELDS: tl.constexpr,
+    BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The token of one row. The next forward reads the description before it waits, so it must not start early."""
     row, tile = tl.program_id(0), tl.arange(0, BLOCK)
@@ -181,7 +202,7 @@ def _take_drafts(
     field = tl.arange(0, 4)
     if depth + 2 > tl.load(draw + _DEPTH):
         tl.store(fields + 3, -1)
-    elif depth > 0:
+    elif (depth > 0) & (not STAYS):
         # Position, place, and the last places that the row and its sequence attend to.
         tl.store(fields + 2 + field, tl.load(fields + 2 + field) + 1)
         if TILED:
@@ -211,12 +232,12 @@ class DraftProgram:
     rows: float32 [depth, B, V], logits of all choices, or None.
     """
 
-    def __init__(self, of: Facilities, layout: Layout, size: ChainSize, vocab: int, ids: Tensor | None) -> None:
+    def __init__(self, facilities: Facilities, layout: Layout, size: ChainSize, vocab: int, ids: Tensor | None) -> None:
         """ids: int64 [V], see ``Following``."""
-        self.of, self.size = of, size
+        self.of, self.size = facilities, size
         self.embedded: Tensor | None = None
         self.launches: list[tuple[str, Launch]] = []
-        rows, device = size.rows, of.device
+        rows, device = size.rows, facilities.device
         zeros = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=device)
         self._host = host_memory(rows * (CHAIN_FIELDS + 1), torch.int32, device)
         self._device = zeros(len(self._host), dtype=torch.int32)
@@ -225,11 +246,11 @@ class DraftProgram:
         self.results = zeros(2, size.depth, rows, dtype=torch.int32)
         self.rows = zeros(size.depth, rows, vocab) if size.keep else None
         tiles = layout.tiles if layout.size.tiles else layout.tiles[:0]
-        self._following = Following(layout.rows, tiles, self._integers, ids)
+        self._following = Following(layout.rows, tiles, self._integers, ids, bool(facilities.model.borrowed))
         self.state: Tensor | None = None
         self._choose(0, self.logits)
         if size.depth > 1:
-            self._write(Program(of, layout, frozenset({"logits", *([size.state] if size.state else [])})))
+            self._write(Program(facilities, layout, frozenset({"logits", *([size.state] if size.state else [])})))
 
     def _write(self, program: Program) -> None:
         name = next(iter(program.inputs), None)
@@ -283,18 +304,26 @@ class Executor(Protocol):
 
 
 def draft_on_device(
-    gpu: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], state: str | None, ids: Tensor | None, keep: bool
+    executor: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions
 ) -> Drafts:
     """A chain after the last row of every sequence; see ``draft_chains``. One transfer to the host."""
-    outputs = gpu.run(replace(batch, taps={"logits", *([state] if state else [])}))
-    depth, count = max(of.depth for of in limits), len(limits)
-    chunk = Chunk(0, count, [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(batch.sequences)], None, None)
-    bucket = _bucket(gpu, chunk, ChainSize(bucket_rows(count), depth, state, keep), outputs["logits"].shape[1], ids)
+    state = options.state
+    outputs = executor.run(replace(batch, taps={"logits", *([state] if state else [])}))
+    depth, count, stays = max(of.depth for of in limits), len(limits), bool(executor.facilities.model.borrowed)
+    rows = [SequenceRows(s.cache, i, 1, s.end - stays) for i, s in enumerate(batch.sequences)]
+    chunk = Chunk(0, count, rows, None, None)
+    bucket = _bucket(
+        executor,
+        chunk,
+        ChainSize(bucket_rows(count), depth, state, options.keep),
+        outputs["logits"].shape[1],
+        options.ids,
+    )
     program = bucket.program
     ends = [s.first + s.rows - 1 for s in batch.sequences]
-    positions = batch.positions.cpu().numpy()[ends] + 1
-    bucket.layout.fill(chunk, np.zeros(count, np.int64), positions, _tiles(chunk, depth))
-    with device_lock(gpu.device):
+    positions = batch.positions.cpu().numpy()[ends] + (not stays)
+    bucket.layout.fill(chunk, np.zeros(count, np.int64), positions, _tiles(chunk, 0 if stays else depth))
+    with device_lock(executor.device):
         program.fill(limits, ends)
         program.logits[:count].copy_(outputs["logits"])
         if program.state is not None:
@@ -309,16 +338,16 @@ def draft_on_device(
     return Drafts(drafts, depth, batch.positions.numel() + count * (depth - 1), states)
 
 
-def _bucket(gpu: Executor, chunk: Chunk, size: ChainSize, vocab: int, ids: Tensor | None) -> Bucket[DraftProgram]:
+def _bucket(executor: Executor, chunk: Chunk, size: ChainSize, vocab: int, ids: Tensor | None) -> Bucket[DraftProgram]:
     end = max(s.end for s in chunk.sequences) + size.depth
     tiles = 0 if chunk.sequences[0].cache is None else size.rows
     of_step = Size(size.rows, tiles, max(4, power_of_two(end // PAGE + 1)), -1, -1, tree=False)
 
     def create() -> Bucket[DraftProgram]:
-        layout = Layout(of_step, gpu.device)
-        return Bucket(layout, DraftProgram(gpu.facilities, layout, size, vocab, ids))
+        layout = Layout(of_step, executor.device)
+        return Bucket(layout, DraftProgram(executor.facilities, layout, size, vocab, ids))
 
-    return gpu.buckets.get((size, of_step), create)
+    return executor.buckets.get((size, of_step), create)
 
 
 def _tiles(chunk: Chunk, depth: int) -> list[Tile]:

@@ -14,15 +14,15 @@ BLOCK = 1024
 """Columns of a program."""
 
 
-def embed(tokens: Tensor, table: Matrix, out: Tensor, scale: float) -> None:
+def embed(tokens: Tensor, matrix: Matrix, out: Tensor, scale: float) -> None:
     """out = table[token] · scale; a token below 0 is read as 0.
 
     :param tokens: int32 [R], strided. :param table: [V, D]. :param out: float32 [P, D].
     """
-    width = table.k
+    width = matrix.k
     block = max(64, min(BLOCK, triton.next_power_of_2(width)))
     _embed[len(tokens), triton.cdiv(width, block)](
-        tokens, table.memory, out, tokens.stride(0), scale, table.n, width, table.form, block, **launch_options(4)
+        tokens, matrix.memory, out, tokens.stride(0), scale, matrix.n, width, matrix.form, block, **launch_options(4)
     )
 
 

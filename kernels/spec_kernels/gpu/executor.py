@@ -32,8 +32,8 @@ from spec_kernels.gpu.support import describe_steps, misfit
 from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_of
 from spec_kernels.gpu.values import Facilities
 from spec_kernels.model import ops, sizes
-from spec_kernels.model.batch import ForwardBatch, check_given
-from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.batch import ForwardBatch, check_given, write_rows
+from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts, draft_chains
 from spec_kernels.model.executor import describe_conversions
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
@@ -108,9 +108,11 @@ class Gpu:
         self._plans: dict[Hashable, ChainPlan] = {}
         self._embedded = embedding_width(model)
         self._height = _rows_of_tile(model, dtype)
+        attention = [op for op in model.ops if isinstance(op, Attend)]
         # Rows that attend in both directions have no tree.
-        self._whole = any(isinstance(op, ops.BlockConv) for op in model.ops)
-        self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
+        self._trees = all(op.causal for op in attention)
+        anchored = any(op.anchored for op in attention)
+        self._whole = anchored or not self._trees or any(isinstance(op, ops.BlockConv) for op in model.ops)
 
     def _read_weights(self) -> None:
         matrices = self.shared.matrices
@@ -169,7 +171,7 @@ class Gpu:
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with on_device(self.device):
-            key = None if self._copies else plan_key(batch, self._height)
+            key = None if self._copies or self._whole else plan_key(batch, self._height)
             plan = None if key is None else self._plans.get((key, get_ident()))
             if plan is not None and plan.described:
                 return self._run_plan(plan, batch)
@@ -189,6 +191,9 @@ class Gpu:
     def _check_positions(self, positions: np.ndarray) -> None:
         if len(positions) and self.model.tables and positions.max() >= self.shared.positions:
             raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
+        pairs = {len(table.frequencies) for table in self.model.tables}
+        if positions.ndim > 1 and pairs != {positions.shape[1]}:
+            raise ValueError(f"a row has {positions.shape[1]} positions, a head has {sorted(pairs)} pairs")
 
     def _run_chunks(self, batch: ForwardBatch, key: Hashable | None) -> dict[str, Tensor]:
         """key: of a plan that is kept if all rows fit in one chunk."""
@@ -230,14 +235,17 @@ class Gpu:
         """One chunk. copied: the outputs must outlive the next chunk. records: takes a copy of the recorded rows."""
         span = slice(chunk.first, chunk.first + chunk.rows)
         tiles = [tile for s in chunk.sequences for tile in sequence_tiles(s, self._height)]
-        bucket = self._bucket(size_of(chunk, len(tiles)), frozenset(batch.taps))
+        within = lambda vectors: {row - chunk.first: m for row, m in vectors.items() if span.start <= row < span.stop}
+        embeds, added = within(batch.given), [within(vectors) for vectors in batch.added]
+        pairs = positions.shape[1] if positions.ndim > 1 else 0
+        bucket = self._bucket(size_of(chunk, len(tiles), pairs, any(added)), frozenset(batch.taps))
         states = self.facilities.states
         bucket.layout.fill(chunk, tokens[span], positions[span], tiles, None if states is None else states.offsets)
         for name, memory in bucket.program.inputs.items():
             memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
-        embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
+        _write_added(bucket.program, added)
         with device_lock(self.device):
-            bucket.run(partial(_write_given, embeds) if embeds else None)
+            bucket.run(partial(write_rows, embeds) if embeds else None)
             _end_choice(bucket.program, batch)
             if chunk.recorded:
                 rows = bucket.layout.states.recorded[: len(chunk.recorded)]
@@ -304,23 +312,14 @@ class Gpu:
         return not (tree or reads or sampling.adjusts or sampling.truncates)
 
     @torch.inference_mode()
-    def draft(
-        self,
-        batch: ForwardBatch,
-        limits: Sequence[DraftLimits],
-        state: str | None = None,
-        ids: Tensor | None = None,
-        keep: bool = False,
-        read: Sequence[Mapping[str, Tensor]] | None = None,
-        sure: str | None = None,
-    ) -> Drafts:
-        """Chains: see ``draft_chains``. keep: with the rows that tokens were chosen from."""
-        if read is not None:
-            return draft_chains(self, batch, limits, state, ids, keep, read, sure)
+    def draft(self, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS) -> Drafts:
+        """Chains: see ``draft_chains``, and ``DraftOptions.keep``."""
+        if options.read is not None:
+            return draft_chains(self, batch, limits, options)
         if any(of.width > 1 for of in limits):
             raise NotImplementedError("only chains are drafted here")
         with on_device(self.device):
-            return draft_on_device(self, batch, limits, state, ids, keep)
+            return draft_on_device(self, batch, limits, options)
 
 
 def _end_choice(program: Program, batch: ForwardBatch) -> None:
@@ -330,13 +329,17 @@ def _end_choice(program: Program, batch: ForwardBatch) -> None:
         batch.choices.read = program.choice.read
 
 
+def _write_added(program: Program, added: Sequence[Mapping[int, Tensor]]) -> None:
+    """Fill what layers add to the rows of a step; zeros where there is none."""
+    for index, memory in program.added.items():
+        vectors = added[index] if index < len(added) else {}
+        check_given(vectors, memory.shape[1])
+        memory.zero_()
+        write_rows(vectors, memory)
+
+
 def _on_host(numbers: Tensor) -> np.ndarray:
     return numbers.cpu().numpy()
-
-
-def _write_given(given: Mapping[int, Tensor], rows: Tensor) -> None:
-    for row, vector in given.items():
-        rows[row] = vector.to(rows)
 
 
 def _rows_of_tile(model: Model, dtype: torch.dtype) -> int:

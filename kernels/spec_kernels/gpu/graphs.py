@@ -37,11 +37,14 @@ class Bucket(Generic[P]):
         self.graph: torch.cuda.CUDAGraph | None = None
         self._runs = 0
 
-    def run(self, given: Callable[[Tensor], None] | None = None) -> None:
-        """Launch everything. given: writes rows of embeddings, after the rows of tokens; such a run is not captured."""
+    def run(self, write_embeds: Callable[[Tensor], None] | None = None) -> None:
+        """Launch everything; a run with ``write_embeds`` is not captured.
+
+        write_embeds: writes rows of embeddings, after the rows of tokens.
+        """
         self.layout.upload()
-        if given is not None or self.layout.device.device.type != "cuda" or not self._runs:
-            self._launch(given)
+        if write_embeds is not None or self.layout.device.device.type != "cuda" or not self._runs:
+            self._launch(write_embeds)
             self._runs += 1
             return
         if self.graph is None:
@@ -56,11 +59,11 @@ class Bucket(Generic[P]):
         if self.layout.device.device.type == "cuda":
             self.graph = capture_launches(self._launch)
 
-    def _launch(self, given: Callable[[Tensor], None] | None = None) -> None:
+    def _launch(self, write_embeds: Callable[[Tensor], None] | None = None) -> None:
         for name, launch in self.program.launches:
             launch()
-            if name == "embed" and given is not None and self.program.embedded is not None:
-                given(self.program.embedded)
+            if name == "embed" and write_embeds is not None and self.program.embedded is not None:
+                write_embeds(self.program.embedded)
 
 
 class Buckets:

@@ -31,6 +31,7 @@ class Heads:
     shared: values are the keys, before their norm, and have no columns.
     q_norm, k_norm, v_norm: of each head, or None; their eps are equal. q: [P, queries, D]. layer: of the pool.
     q_roots, k_roots: float32 [P], of norms over all heads of a row, see ``measure_rows``; None: the kernel has them.
+    positions: int32 [P, pairs], of each pair of a head; None: a row's description has its only one.
     """
 
     parts: Parts
@@ -47,6 +48,7 @@ class Heads:
     shared: bool = False
     q_roots: Tensor | None = None
     k_roots: Tensor | None = None
+    positions: Tensor | None = None
 
 
 def store_heads(rows: Tensor, heads: Heads) -> None:
@@ -60,12 +62,12 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
     at = lambda m: some if m is None else m
     _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + planes * kv_heads](
         memory, at(bias), rows, *(some if norm is None else norm.weight for norm in norms), at(heads.q_roots),
-        at(heads.k_roots), heads.rotary.cos, heads.rotary.sin, at(heads.q), pool.memory, pool.tables,
-        len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), pool.starts[heads.layer],
+        at(heads.k_roots), heads.rotary.cos, heads.rotary.sin, at(heads.positions), at(heads.q), pool.memory,
+        pool.tables, len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), pool.starts[heads.layer],
         next((norm.eps for norm in norms if norm is not None), 0.0), len(memory), bias is not None,
         *(norm is not None for norm in norms), heads.q_roots is not None, heads.k_roots is not None, heads.shared,
-        FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1], triton.next_power_of_2(heads.dim),
-        PAGE, ROWS, **launch_options(1),
+        heads.positions is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],
+        triton.next_power_of_2(heads.dim), PAGE, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -120,13 +122,13 @@ def _normalise(
 
 @triton.jit
 def _store_heads(
-    parts, bias, rows, q_norm, k_norm, v_norm, q_roots, k_roots, cos, sin, q, pages, tables, count, part_stride, stride,
-    table_stride, layer_at, eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr,
-    V_NORM: tl.constexpr, Q_WHOLE: tl.constexpr, K_WHOLE: tl.constexpr, SHARED: tl.constexpr, FIELDS: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
-    PAGE: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    parts, bias, rows, q_norm, k_norm, v_norm, q_roots, k_roots, cos, sin, positions, q, pages, tables, count,
+    part_stride, stride, table_stride, layer_at, eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr,
+    K_NORM: tl.constexpr, V_NORM: tl.constexpr, Q_WHOLE: tl.constexpr, K_WHOLE: tl.constexpr, SHARED: tl.constexpr,
+    EACH: tl.constexpr, FIELDS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr,
+    PAIRS: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """One head of ROWS rows: values are [ROWS, BLOCK]."""
+    """One head of ROWS rows: values are [ROWS, BLOCK]. EACH: every pair has a position of its own."""
     start_next(DEPENDENT)
     row, head = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
     column, exists = tl.arange(0, BLOCK), row < count
@@ -134,12 +136,15 @@ def _store_heads(
     pair = tl.where(column < PAIRS, column, column - PAIRS)
     fields = rows + row * FIELDS
     line = tl.load(fields + 1, exists, other=0).to(tl.int64)
-    position = tl.load(fields + 2, exists, other=0).to(tl.int64)
     place = tl.load(fields + 3, exists, other=-1)
     real = exists[:, None] & (column < D)[None, :]
     turns = real & (column < 2 * PAIRS)[None, :]
-    c = tl.load(cos + position[:, None] * PAIRS + pair[None, :], turns, other=1.0)
-    s = tl.load(sin + position[:, None] * PAIRS + pair[None, :], turns, other=0.0)
+    if EACH:
+        position = tl.load(positions + row[:, None] * PAIRS + pair[None, :], turns, other=0).to(tl.int64)
+    else:
+        position = tl.load(fields + 2, exists, other=0).to(tl.int64)[:, None]
+    c = tl.load(cos + position * PAIRS + pair[None, :], turns, other=1.0)
+    s = tl.load(sin + position * PAIRS + pair[None, :], turns, other=0.0)
     s = tl.where((column < PAIRS)[None, :], -s, s)
     page = tl.load(tables + line * table_stride + tl.maximum(place, 0) // PAGE)
     wait_for_previous(DEPENDENT)

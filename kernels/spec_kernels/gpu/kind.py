@@ -24,7 +24,7 @@ class GpuKind:
 
     name, device_type, batch_device = "gpu", "cuda", "cpu"
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    threaded = shows_cache = False
+    threaded, shows_cache = False, True
     layer_max: ClassVar[Mapping[str, int]] = {}
 
     def problem(self, model: Model, request: ExecutorRequest) -> str | None:

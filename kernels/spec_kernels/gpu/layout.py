@@ -2,7 +2,7 @@
 
 A row (``FIELDS`` integers): token; line of the page table; position by which it rotates; place where its key and value
 go, below 0: nowhere; the last place that it attends to in its own path; the last place of its sequence; the first place
-of drafts of a tree, beyond all places without one.
+of drafts of a tree, beyond all places without one; the place of the first row of its sequence in the step.
 
 Places of a path are numbered as if it were a chain: row r of a tree attends to place ``base + d`` at depth d of its
 path, and finds it at ``base + paths[r, d]``. So a row of a tree sums like the same row of a chain, bit for bit.
@@ -30,7 +30,7 @@ from spec_kernels.ops.lineage import Lineage
 
 FIELDS = 8
 """Integers of a row, and of a tile."""
-TOKEN, LINE, POSITION, PLACE, SEEN, LAST, BASE = range(7)
+TOKEN, LINE, POSITION, PLACE, SEEN, LAST, BASE, ANCHOR = range(FIELDS)
 """Fields of a row."""
 Tile = tuple[int, int, int, int, int, int, int, int]
 """Integers of a tile."""
@@ -48,7 +48,8 @@ class Size:
 
     rows, tiles: of the description. pieces: of PAGE places. final, logits: requested rows of each heading, -1: all, in
     order. tree: some sequence has a tree. states: of a model with recurrent layers. chooses: a token is chosen from
-    every row of logits.
+    every row of logits. pairs: of a head, each with a position of its own; 0: a row has one position. added: layers add
+    rows. mutual: rows of one sequence attend to each other in both directions.
     """
 
     rows: int
@@ -59,6 +60,9 @@ class Size:
     tree: bool
     states: StateSize | None = None
     chooses: bool = False
+    pairs: int = 0
+    added: bool = False
+    mutual: bool = False
 
     @property
     def draws(self) -> int:
@@ -93,7 +97,7 @@ class Layout:
         self.size = size
         depth = DEPTH if size.tree else 0
         fields = (size.rows, FIELDS), (size.tiles, FIELDS), (size.draws, DRAW_FIELDS)  # draws begin at 8 bytes
-        shapes = *fields, (size.rows, 1), (size.rows, 1), (size.rows, depth)
+        shapes = *fields, (size.rows, 1), (size.rows, 1), (size.rows, depth), (size.rows, size.pairs)
         total = sum(n * m for n, m in shapes)
         self.host = host_memory(total, torch.int32, device)
         self.device = torch.zeros(total, dtype=torch.int32, device=device)
@@ -101,8 +105,9 @@ class Layout:
         self.states = None if size.states is None else StateLayout(size.rows, size.states, device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         self._rows, self._tiles, self._draws, *picked = _split(self.host.numpy(), shapes)
-        self._final, self._logits, self._paths = picked
-        self.rows, self.tiles, self.draws, self.final, self.logits, self.paths = _split(self.device, shapes)
+        self._final, self._logits, self._paths, self._positions = picked
+        self.rows, self.tiles, self.draws, *picked = _split(self.device, shapes)
+        self.final, self.logits, self.paths, self.positions = picked
 
     def fill(
         self,
@@ -112,13 +117,15 @@ class Layout:
         tiles: Sequence[Tile],
         offsets: np.ndarray | None = None,
     ) -> None:
-        """Describe a chunk. tokens, positions: int64 of its rows. offsets: of places of states."""
+        """Describe a chunk. tokens: int64 of its rows. positions: int64 [rows], or [rows, pairs]. offsets: of places of
+        states."""
         self.plan = None
         rows, _, draws = self.begin_columns()
         count = chunk.rows
         rows[count:] = 0
         rows[count:, PLACE] = -1
-        rows[:count, TOKEN], rows[:count, POSITION] = tokens, positions
+        rows[:count, TOKEN] = tokens
+        (self._positions if self.size.pairs else rows[:, POSITION])[:count] = positions
         for s in chunk.sequences:
             self._describe(s)
         self._tiles[len(tiles) :] = 0
@@ -143,7 +150,7 @@ class Layout:
         fields[:, LINE] = 0 if s.cache is None else s.cache.line
         fields[:, SEEN] = last_places(s)
         fields[:, PLACE] = -1 if s.cache is None else np.arange(s.start, s.end)
-        fields[:, LAST], fields[:, BASE] = s.end - 1, BEYOND
+        fields[:, LAST], fields[:, BASE], fields[:, ANCHOR] = s.end - 1, BEYOND, s.start
         if s.parents is not None:
             fields[s.pending :, BASE] = s.start + s.pending
             for i, path in enumerate(tree_paths(s.parents), s.first + s.pending):

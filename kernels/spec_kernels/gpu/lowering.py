@@ -23,18 +23,18 @@ from spec_kernels.gpu.clusters import BestClusters, find_best_clusters, mask_clu
 from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.head_products import multiply_heads
-from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
+from spec_kernels.gpu.head_values import HeadValues
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
-from spec_kernels.gpu.pending import Pending, PendingHeads, as_heads, beside, is_alone, join, precedes
+from spec_kernels.gpu.pending import Pending, PendingHeads, is_alone
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.short_conv import convolve_gated
-from spec_kernels.gpu.sums import Norm, Parts, add_parts
-from spec_kernels.gpu.values import Facilities, Values
+from spec_kernels.gpu.sums import Parts, add_parts
+from spec_kernels.gpu.values import Facilities
 from spec_kernels.gpu.windows import keep_windows
 from spec_kernels.model import ops
 from spec_kernels.model.shapes import RecurrentShape
@@ -42,26 +42,28 @@ from spec_kernels.model.shapes import RecurrentShape
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu", "relu": "relu_glu"}
 
 
-class Program(Values):
+class Program(HeadValues):
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
-    inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
-    layers, see ``delta``. choice: of tokens, after the last operation; None: none is made.
+    inputs: float rows [P, width] by name. added: float32 rows [P, width] that layers add, by index. outputs: taps by
+    name, [P, width]. record: float32 [L, P, *] of recurrent layers, see ``delta``. choice: of tokens, after the last
+    operation; None: none is made.
     """
 
-    def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
+    def __init__(self, facilities: Facilities, layout: Layout, taps: frozenset[str]) -> None:
         """taps: names of requested outputs."""
-        super().__init__(of, layout)
+        super().__init__(facilities, layout)
         self.taps = taps
         self.inputs: dict[str, Tensor] = {}
+        self.added: dict[int, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.embedded: Tensor | None = None
         self.record: Tensor | None = None
         self._sums: dict[tuple[int, int], Sums] = {}
         self._lines: dict[Any, Lines] = {}
         # Keys whose last numbers are their values: they are joined in float32 for the kernel that stores them.
-        self._latents = {op.k for op in of.model.ops if isinstance(op, ops.Store) and op.v is None}
-        self._write(list(of.model.ops))
+        self._latents = {op.k for op in facilities.model.ops if isinstance(op, ops.Store) and op.v is None}
+        self._write(list(facilities.model.ops))
         self.choice: StepChoice | None = None
         if layout.size.chooses and "logits" in self.outputs:
             self.choice = StepChoice(self.outputs["logits"], layout.draws)
@@ -193,6 +195,13 @@ class Program(Values):
             return
         self._combine(op.out, "add", self._settle(op.x), self._settle(op.y), op.scale)
 
+    def addrows(self, op: ops.AddRows, after: Any) -> None:
+        """Of steps in which no row has any, nothing is launched."""
+        if self.layout.size.added:
+            x = self._settle(op.x)
+            self.added[op.index] = self._room(("added", op.index), self._padded, x.shape[1])
+            self._combine(op.x, "add", x, self.added[op.index])
+
     def addrelative(self, op: ops.AddRelative, after: Any) -> None:
         x, y = self._settle(op.x), self._settle(op.y)
         out = self._rows_of(f"{op.x} relative", x.shape[1], x.dtype)
@@ -238,73 +247,6 @@ class Program(Values):
 
     # attention
 
-    def rotate(self, op: ops.Rotate, after: Any) -> None:
-        value = as_heads(self._values[op.x], op.shape.dim)
-        if not isinstance(value, PendingHeads) or value.dim != op.shape.dim:
-            raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
-        self._values[op.x] = replace(value, table=op.shape.table)
-
-    def store(self, op: ops.Store, after: Any) -> None:
-        """Keys and values, and the queries that the same product has computed before them."""
-        if op.v is None:
-            latents = as_heads(self._values.pop(op.k), op.shape.dim)
-            assert isinstance(latents, PendingHeads), "they are joined as parts of a product"
-            self._heads(latents.parts, None, latents, None, None, op.layer)
-            return
-        keys, values = (as_heads(self._values.pop(name), op.shape.dim) for name in (op.k, op.v))
-        shared = isinstance(keys, PendingHeads) and isinstance(values, PendingHeads) and keys.parts is values.parts
-        if (
-            not isinstance(keys, PendingHeads)
-            or not isinstance(values, PendingHeads)
-            or not (shared or beside(keys.parts, values.parts))
-            or {keys.dim, values.dim} != {op.shape.dim}
-        ):
-            raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
-        waiting = [(name, as_heads(value, op.shape.dim)) for name, value in self._values.items()]
-        name, q = next(((name, value) for name, value in waiting if precedes(value, keys)), ("", None))
-        out = None
-        if q is not None:
-            out = self._values[name] = self._rows_of(f"{name} heads", q.parts.memory.shape[2], self.of.dtype)
-        parts = join([*([] if q is None else [q.parts]), keys.parts, *([] if shared else [values.parts])])
-        self._heads(parts, q, keys, values.norm, out, op.layer, shared)
-
-    def _heads(
-        self,
-        parts: Parts,
-        q: PendingHeads | None,
-        keys: PendingHeads | None,
-        value_norm: Norm | None,
-        out: Tensor | None,
-        layer: int,
-        shared: bool = False,
-    ) -> None:
-        some = keys or q
-        none = Rotary(*2 * (torch.zeros(1, 0, device=self.of.device),))
-        heads = Heads(
-            parts, 0 if q is None else q.parts.memory.shape[2] // q.dim, keys is not None, some.dim,
-            None if q is None else q.norm, None if keys is None else keys.norm, value_norm,
-            none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer, shared,
-        )  # fmt: skip
-        roots = [None if value is None else self._roots(name, value) for name, value in (("q", q), ("k", keys))]
-        self._add("heads", store_heads, self.layout.rows, replace(heads, q_roots=roots[0], k_roots=roots[1]))
-
-    def _roots(self, name: str, heads: PendingHeads) -> Tensor | None:
-        """Of a norm over all heads of a row: the roots by which rows are divided; None for norms of each head."""
-        if heads.norm is None or len(heads.norm.weight) == heads.dim:
-            return None
-        roots = self._room(("roots", name), self._padded)
-        self._add("roots", measure_rows, heads.parts, heads.norm.eps, roots[: self._rows])
-        return roots
-
-    def _settle_heads(self, name: str, dim: int) -> Tensor:
-        """Heads of this width, normalised and rotated."""
-        heads = as_heads(self._values[name], dim)
-        if isinstance(heads, PendingHeads):
-            out = self._rows_of(f"{name} heads", heads.parts.memory.shape[2], self.of.dtype)
-            self._heads(heads.parts, heads, None, None, out, 0)
-            self._values[name] = out
-        return self._convert(name, self.of.dtype)
-
     def headlinear(self, op: ops.HeadLinear, after: Any) -> None:
         (matrix,), heads = self.of.matrices[(op.weight,)], op.weight.count
         x = self._settle_heads(op.x, op.kept + op.weight.k)
@@ -320,7 +262,8 @@ class Program(Values):
         if shape not in self._sums:
             self._sums[shape] = self._borrow_sums(*shape)
         sinks = None if op.sinks is None else self._vector(op.sinks)
-        how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
+        causal, anchored = op.causal and not size.mutual, op.anchored and s.window > 0
+        how = Attention(s, self.of.pool, op.layer, causal, sinks, size.tree, anchored)
         out, layout = self._rows_of(op.out, s.out_width, self.of.dtype), self.layout
         heads, sums = (lambda m: m.view(len(m), s.heads, -1)), self._sums[shape]
         self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, sums, how, heads(out))

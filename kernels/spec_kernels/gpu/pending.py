@@ -38,7 +38,7 @@ Value = Tensor | Pending | PendingHeads
 """Rows in memory, or what they are computed from."""
 
 
-def reads(value: Pending | PendingHeads, memory: Tensor) -> bool:
+def reads_memory(value: Pending | PendingHeads, memory: Tensor) -> bool:
     """Whether a value that waits is computed from this memory."""
     base = value.base if isinstance(value, Pending) else None
     return _storage(memory) in {_storage(m) for m in (value.parts.memory, base) if m is not None}
@@ -49,7 +49,7 @@ def _storage(memory: Tensor) -> int:
     return int(memory.untyped_storage()._cdata)
 
 
-def beside(left: Parts, right: Parts) -> bool:
+def are_neighbours(left: Parts, right: Parts) -> bool:
     """Whether the columns of ``right`` follow ``left``'s in one memory."""
     a, b = left.memory, right.memory
     return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
@@ -69,12 +69,14 @@ def as_heads(value: Value, dim: int) -> Value:
     return PendingHeads(value.parts, dim, None) if is_alone(value) else value
 
 
-def precedes(value: Value, keys: PendingHeads) -> TypeGuard[PendingHeads]:
+def precedes(value: Value, pending: PendingHeads) -> TypeGuard[PendingHeads]:
     """Whether a value is the queries of the product that computed these keys."""
-    return isinstance(value, PendingHeads) and beside(value.parts, keys.parts) and value.table == keys.table
+    return (
+        isinstance(value, PendingHeads) and are_neighbours(value.parts, pending.parts) and value.table == pending.table
+    )
 
 
-def join(parts: list[Parts]) -> Parts:
+def join_parts(parts: list[Parts]) -> Parts:
     """Neighbouring columns as one."""
     first, width = parts[0].memory, sum(p.memory.shape[2] for p in parts)
     memory = first.as_strided((*first.shape[:2], width), first.stride(), first.storage_offset())

@@ -22,13 +22,15 @@ LOWEST, HIGHEST, END, PIECES = 3, 4, 5, 7
 
 
 def plan_key(batch: ForwardBatch, height: int) -> Hashable | None:
-    """The key of a step's plan; None where each step differs: trees, embeddings, states, and long chains.
+    """The key of a step's plan; None where each step differs: trees, rows of pictures, states, and long chains.
 
     height: rows of a tile.
     """
     if batch.tokens is None or batch.given or batch.inputs or batch.recurrence is not None:
         return None
-    if any(s.parents is not None or s.cache is None or s.rows > height for s in batch.sequences):
+    if batch.positions.dim() > 1 or any(batch.added):
+        return None
+    if any(s.mutual or s.parents is not None or s.cache is None or s.rows > height for s in batch.sequences):
         return None
     requested = tuple(None if rows is None else tuple(rows) for rows in (batch.logits, batch.final))
     texts = () if batch.choices is None else batch.choices.texts

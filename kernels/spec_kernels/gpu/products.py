@@ -159,18 +159,18 @@ def multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function, r
     _launch(x, matrix, out, room or Room(out[None], out), how, split, number)
 
 
-def _launch(x: Tensor, matrix: Matrix, out: Tensor, room: Room, how: Tiling, split: int, function: int) -> None:
+def _launch(x: Tensor, matrix: Matrix, out: Tensor, room: Room, tiling: Tiling, split: int, function: int) -> None:
     """function: of a gated unit, or NONE. room: with the memory of all parts."""
     gated, pair = function != NONE, function != NONE and not matrix.form.blocks
     rows, n, k = len(x), matrix.n // 2 if gated else matrix.n, matrix.k
     height, parts = tile_rows(matrix, rows), room.parts
-    tiles = triton.cdiv(n, how.outputs) * (2 if gated and not pair else 1)
-    exact = n % how.outputs == 0 and k % (split * how.inputs) == 0
+    tiles = triton.cdiv(n, tiling.outputs) * (2 if gated and not pair else 1)
+    exact = n % tiling.outputs == 0 and k % (split * tiling.inputs) == 0
     _multiply[tiles, triton.cdiv(rows, height), split](
         x, matrix.memory, parts, room.counts, out, x.stride(0), parts.stride(0), parts.stride(1), n, k,
-        triton.cdiv(k, split), matrix.form, exact, exact_precision(x.dtype), how.outputs, how.inputs, height, split,
-        function, gated, pair, how.stages, how.outputs if INTERPRETED else LAST,
-        **launch_options(how.warps, how.stages, registers=how.registers if gated else None),
+        triton.cdiv(k, split), matrix.form, exact, exact_precision(x.dtype), tiling.outputs, tiling.inputs, height,
+        split, function, gated, pair, tiling.stages, tiling.outputs if INTERPRETED else LAST,
+        **launch_options(tiling.warps, tiling.stages, registers=tiling.registers if gated else None),
     )  # fmt: skip
 
 

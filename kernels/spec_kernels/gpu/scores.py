@@ -34,7 +34,8 @@ class Attention:
     """Inputs and outputs of the two launches of a layer.
 
     layer: of the pool. causal: rows attend up to their own place, else to all rows of their sequence.
-    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree.
+    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree. anchored: windows end at the first row
+    of a sequence in the step.
     """
 
     shape: HeadShape
@@ -43,6 +44,7 @@ class Attention:
     causal: bool
     sinks: Tensor | None
     tree: bool
+    anchored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,27 +56,29 @@ class Sums:
     masses: Tensor
 
 
-def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor) -> None:
+def attend(
+    q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, attention: Attention, out: Tensor
+) -> None:
     """Attention of all rows with a place.
 
     :param q: [P, H, D]. :param out: [P, H, V]. :param rows, tiles, paths: of ``layout``.
     """
-    s, pool, pieces = how.shape, how.pool, len(sums.values)
+    s, pool, pieces = attention.shape, attention.pool, len(sums.values)
     lead = s.dim - s.latent if s.latent else 0
     block = max(16, triton.next_power_of_2(s.value_dim))
     height, group = tile_of(s, q.dtype)
     columns = max(16, min(COLUMNS, 16384 // (block * q.element_size())))
     _attend[pieces, triton.cdiv(s.heads, group), len(tiles)](
-        q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
-        len(q), pool.tables.stride(0), pool.starts[how.layer], s.scale, s.cap, FIELDS, DEPTH,
+        q, pool.memory, pool.tables, rows, tiles, paths if attention.tree else rows, sums.values, sums.peaks,
+        sums.masses, len(q), pool.tables.stride(0), pool.starts[attention.layer], s.scale, s.cap, FIELDS, DEPTH,
         s.heads, s.kv_heads, group, s.dim, lead, block, max(16, triton.next_power_of_2(lead)), height, columns, PAGE,
-        how.causal, s.window, s.cap > 0, how.tree,
+        attention.causal, s.window, s.lead, attention.anchored, s.cap > 0, attention.tree,
         exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
-        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
-        FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
-        **launch_options(1),
+        sums.values, sums.peaks, sums.masses, rows, rows if attention.sinks is None else attention.sinks, out,
+        len(rows), len(q), FIELDS, s.heads, s.value_dim, block, PAGE, PIECES, attention.causal, s.window,
+        s.lead, attention.anchored, attention.sinks is not None, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -83,10 +87,11 @@ def _attend(
     q, pages, tables, rows, tiles, paths, sums, peaks, masses, padded, table_stride, layer_at, scale, cap,
     FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
     D: tl.constexpr, LEAD: tl.constexpr, BLOCK: tl.constexpr, LEAD_BLOCK: tl.constexpr, HEIGHT: tl.constexpr,
-    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, CAPPED: tl.constexpr,
-    TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+    COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BEFORE: tl.constexpr,
+    ANCHORED: tl.constexpr, CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One piece under the queries of a tile. LEAD: numbers of a key before its value, 0: values are apart.
+    BEFORE: first places that are seen before the window.
 
     No kernel of a step writes what is read before the wait: the description, and cached rows of earlier steps.
     """
@@ -94,13 +99,18 @@ def _attend(
     start_next(DEPENDENT)
     fields = tiles + tile * FIELDS
     first, count, line, low = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
+    if ANCHORED:
+        low = tl.load(rows + first * FIELDS + 7)
     end = tl.load(fields + 4) if CAUSAL else tl.load(fields + 5)
     from_piece, to_piece = tl.load(fields + 6), tl.load(fields + 7)
     begin = piece * PAGE
     stop = tl.minimum(begin + PAGE, end)
     inside = (begin < end) & (piece >= from_piece) & (piece < to_piece)
     if WINDOW > 0:
-        inside = inside & (begin + PAGE > low - WINDOW + 1)
+        near = begin + PAGE > low - WINDOW + 1
+        if BEFORE > 0:
+            near = near | (begin < BEFORE)
+        inside = inside & near
     if not inside:
         wait_for_previous(DEPENDENT)
     else:
@@ -156,7 +166,10 @@ def _attend(
                 scores = tanh(scores / cap) * cap
             visible = place[None, :] <= last[:, None]
             if WINDOW > 0:
-                visible = visible & (place[None, :] > seen[:, None] - WINDOW)
+                close = place[None, :] > (low if ANCHORED else seen[:, None]) - WINDOW
+                if BEFORE > 0:
+                    close = close | (place < BEFORE)[None, :]
+                visible = visible & close
             scores = tl.where(visible, scores * LOG2_E, float("-inf"))
             higher = tl.maximum(peak, tl.max(scores, 1))
             level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -175,7 +188,7 @@ def _attend(
 def _sum_pieces(
     sums, peaks, masses, rows, sinks, out, count, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     BLOCK: tl.constexpr, PAGE: tl.constexpr, PIECES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    BEFORE: tl.constexpr, ANCHORED: tl.constexpr, SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The pieces of one head of ROWS rows, from the first that its window reaches to that of its last place."""
     row, head, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1), tl.arange(0, BLOCK)
@@ -184,7 +197,8 @@ def _sum_pieces(
     place = tl.load(rows + row * FIELDS + 3, exists, other=-1)
     seen = tl.load(rows + row * FIELDS + 4, exists, other=0)
     last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5, exists, other=0)
-    first = tl.maximum(seen - WINDOW + 1, 0) // PAGE if WINDOW > 0 else seen * 0
+    edge = tl.load(rows + row * FIELDS + 7, exists, other=0) if ANCHORED else seen
+    first = tl.maximum(edge - WINDOW + 1, 0) // PAGE if WINDOW > 0 else seen * 0
     end = tl.where(place < 0, first, last // PAGE + 1)
     peak = tl.full([ROWS], float("-inf"), tl.float32)
     mass = tl.zeros([ROWS], tl.float32)
@@ -194,9 +208,12 @@ def _sum_pieces(
     wait_for_previous(DEPENDENT)
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     row = row.to(tl.int64)
-    for begin in range(tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
+    for begin in range(0 if BEFORE > 0 else tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
         piece = (begin + tl.arange(0, PIECES))[None, :]
-        source, real = (piece * padded + row[:, None]) * H + head, (piece >= first[:, None]) & (piece < end[:, None])
+        near = piece >= first[:, None]
+        if BEFORE > 0:
+            near = near | (piece * PAGE < BEFORE)
+        source, real = (piece * padded + row[:, None]) * H + head, near & (piece < end[:, None])
         level = tl.load(peaks + source, real, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(level, 1))
         # Of several rows some have no piece here: nothing is subtracted from -inf.

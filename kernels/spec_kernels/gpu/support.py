@@ -37,12 +37,7 @@ LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
         lambda op: isinstance(op, ops.Delta) and op.floor,
         "gated delta nets with a lowest decay have no GPU kernel",
     ),
-    (
-        lambda op: isinstance(op, ops.Attend) and op.anchored,
-        "windows that end at the first row of a block have no GPU kernel",
-    ),
     (lambda op: isinstance(op, ops.Norm) and op.centred, "norms of centred rows have no GPU kernel"),
-    (lambda op: isinstance(op, ops.AddRows), "rows that are added after a layer have no GPU kernel"),
     (
         lambda op: isinstance(op, ops.Mixture) and op.factors is not None and op.experts.sigmoid,
         "experts with sigmoid scores and factors have no GPU kernel",
@@ -53,8 +48,6 @@ LACKING: tuple[tuple[Callable[[ops.Op], Any], str], ...] = (
 
 def misfit(model: Model, dtype: torch.dtype) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
-    if model.borrowed:
-        return "layers that read another model's cache have no GPU kernel"
     return next((words for op in model.ops if (words := _operation_misfit(op, dtype))), None)
 
 

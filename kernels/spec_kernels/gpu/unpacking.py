@@ -34,27 +34,27 @@ class Numbers(Protocol):
     def offset(self) -> int: ...
 
 
-def column_instructions(form: Numbers, j: int) -> str:
+def column_instructions(numbers: Numbers, j: int) -> str:
     """The operand of the j-th columns of a pair of words: of numbers without an offset 128 + q, else q - offset."""
-    lines = {"bytes": byte_lines, "codes": code_lines, "nibbles": nibble_lines}[form.kind](form, j)
+    lines = {"bytes": byte_lines, "codes": code_lines, "nibbles": nibble_lines}[numbers.kind](numbers, j)
     return "{ " + " ".join(lines) + " }"
 
 
-def nibble_lines(form: Numbers, j: int) -> list[str]:
-    mask = (1 << form.bits) - 1
+def nibble_lines(numbers: Numbers, j: int) -> list[str]:
+    mask = (1 << numbers.bits) - 1
     lines = [".reg .b32 t, h, one, less;", f"shr.u32 t, $1, {4 * j};" if j else "mov.b32 t, $1;"]
     lines.append(f"lop3.b32 $0, t, 0x000F000F, {BIAS:#x}, {AND_OR:#x};")
-    if form.bits:
-        up = 4 - form.bits * j
+    if numbers.bits:
+        up = 4 - numbers.bits * j
         lines += ["shr.u32 h, $2, $3;", f"shl.b32 t, h, {up};" if up >= 0 else f"shr.u32 t, h, {-up};"]
         lines.append(f"lop3.b32 $0, t, {mask << 20 | mask << 4:#x}, $0, {AND_OR:#x};")
-    if form.offset:
-        lines += [f"mov.b32 one, {ONE:#x};", f"mov.b32 less, {pair_of(-128 - form.offset):#x};"]
+    if numbers.offset:
+        lines += [f"mov.b32 one, {ONE:#x};", f"mov.b32 less, {pair_of(-128 - numbers.offset):#x};"]
         lines.append("fma.rn.bf16x2 $0, $0, one, less;")
     return lines
 
 
-def byte_lines(form: Numbers, j: int) -> list[str]:
+def byte_lines(numbers: Numbers, j: int) -> list[str]:
     """128 and the low seven bits, minus 128, or minus 256 if the sign is set."""
     return [
         ".reg .b32 t, a, s, minus;", f"mov.b32 minus, {MINUS_ONE:#x};",
@@ -65,7 +65,7 @@ def byte_lines(form: Numbers, j: int) -> list[str]:
     ]  # fmt: skip
 
 
-def code_lines(form: Numbers, j: int) -> list[str]:
+def code_lines(numbers: Numbers, j: int) -> list[str]:
     """E2M1 codes, doubled: exponent and mantissa of a subnormal, times 2 ** 127. Adding -0 keeps the sign of a zero."""
     up = 6 - 4 * j
     return [

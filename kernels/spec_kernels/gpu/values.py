@@ -16,7 +16,7 @@ from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.layout import Layout
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import Pool
-from spec_kernels.gpu.pending import Pending, PendingHeads, Value, reads
+from spec_kernels.gpu.pending import Pending, PendingHeads, Value, reads_memory
 from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, add_parts
@@ -55,8 +55,8 @@ class Facilities:
 class Values:
     """Values by name, memory by key, and launches in order."""
 
-    def __init__(self, of: Facilities, layout: Layout) -> None:
-        self.of, self.layout = of, layout
+    def __init__(self, facilities: Facilities, layout: Layout) -> None:
+        self.of, self.layout = facilities, layout
         self.launches: list[tuple[str, Launch]] = []
         self._silent = False  # after a heading without rows nothing is computed
         self._rows = layout.size.rows
@@ -75,7 +75,7 @@ class Values:
             self._memory[key] = torch.zeros(shape, dtype=dtype, device=self.of.device)
         memory = self._memory[key]
         for name, value in list(self._values.items()):
-            if not isinstance(value, Tensor) and reads(value, memory):
+            if not isinstance(value, Tensor) and reads_memory(value, memory):
                 self._settle(name)
         return memory
 

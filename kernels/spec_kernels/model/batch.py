@@ -133,6 +133,12 @@ def embedding(vector: Tensor, width: int) -> Tensor:
     return vector.clone() if tuple(vector.shape) == (width,) else vector.new_zeros(width)
 
 
+def write_rows(vectors: Mapping[int, Tensor], rows: Tensor) -> None:
+    """Write vectors [D] to their rows. rows: [R, D]"""
+    for row, vector in vectors.items():
+        rows[row] = vector.to(rows)
+
+
 def check_given(embeds: Mapping[int, Tensor], width: int) -> None:
     """Raise ValueError for an embedding that is not [width]."""
     for row, vector in embeds.items():

@@ -100,24 +100,37 @@ class Drafts:
     states: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class DraftOptions:
+    """What forwards of drafts read, and what is kept of them.
+
+    state: the tap that the next forward takes as its only input. ids: int64, the token of every row of logits; None:
+    their own numbers. keep: the rows of logits that tokens of chains were chosen from. read: in place of ``state``, of
+    every sequence the rows [depth, width] of all inputs, one for each forward. sure: a tap of width 1, whose sigmoid is
+    the chance of a token.
+    """
+
+    state: str | None = None
+    ids: Tensor | None = None
+    keep: bool = False
+    read: Sequence[Mapping[str, Tensor]] | None = None
+    sure: str | None = None
+
+
+PLAIN_DRAFTS = DraftOptions()
+"""Forwards read tokens alone."""
+
+
 def draft_chains(
-    executor: Any,
-    batch: ForwardBatch,
-    limits: Sequence[DraftLimits],
-    state: str | None = None,
-    ids: Tensor | None = None,
-    keep: bool = False,
-    read: Sequence[Mapping[str, Tensor]] | None = None,
-    sure: str | None = None,
+    executor: Any, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS
 ) -> Drafts:
     """A greedy chain after the last row of every sequence, for which one row of logits is wanted; a forward a token.
 
-    executor: runs the forwards. limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the
-    tap that the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own
-    numbers. keep: must be False, no chooser reads rows here. read: in place of ``state``, of every sequence the rows
-    [depth, width] of all inputs, one for each forward. sure: a tap of width 1, whose sigmoid is the chance of a token.
+    executor: runs the forwards. limits: of every sequence. Its cache has room for ``depth`` - 1 places more. options:
+    no rows are kept, as no chooser reads any here.
     """
-    if keep or any(of.chooser is not None or of.width > 1 for of in limits):
+    state, ids, read, sure = options.state, options.ids, options.read, options.sure
+    if options.keep or any(of.chooser is not None or of.width > 1 for of in limits):
         raise NotImplementedError("only greedy chains are drafted here")
     batch = replace(batch, taps={"logits", *filter(None, (state, sure))})
     drafts = [Drafted([], None, []) for _ in limits]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.batch import ForwardBatch
-from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts
 from spec_kernels.model.ops import Model
 from spec_kernels.model.source import Shape, TensorSource
 
@@ -105,16 +105,7 @@ class Executor(Protocol):
     def chooses(self, sampling: Any, tree: bool = False, reads: bool = False) -> bool:
         """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
 
-    def draft(
-        self,
-        batch: ForwardBatch,
-        limits: Sequence[DraftLimits],
-        state: str | None = None,
-        ids: Tensor | None = None,
-        keep: bool = False,
-        read: Sequence[Mapping[str, Tensor]] | None = None,
-        sure: str | None = None,
-    ) -> Drafts:
+    def draft(self, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS) -> Drafts:
         """A draft after the last row of every sequence, see ``draft_chains``."""
 
     def describe(self) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding, numbers
-from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.drafts import DraftLimits, DraftOptions, Drafts
 from spec_kernels.model.ops import embedding_width
 
 FIRST_ROWS = 64
@@ -166,7 +166,8 @@ class PairLayer:
         The caches have room for ``width`` x (``depth`` - 1) pairs more. keep: the rows [n, V] that tokens of chains
         were chosen from. every: with the states of all pairs, for drafts of depth 1.
         """
-        return self.executor.draft(self._batch(parts, True, every), limits, "final", self.ids, keep)
+        options = DraftOptions("final", self.ids, keep)
+        return self.executor.draft(self._batch(parts, True, every), limits, options)
 
     def catch_up(self, memory: Any, count: int) -> tuple[int, int]:
         """Evaluate the first ``count`` waiting pairs of a sequence; returns the numbers of forwards and rows."""

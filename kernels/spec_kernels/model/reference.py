@@ -16,7 +16,7 @@ from torch import Tensor
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch
 from spec_kernels.model.cache import KVCache
-from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts, draft_chains
 from spec_kernels.model.executor import AUTO, ExecutorRequest, MemoryPlan
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.reference_pass import Pass
@@ -121,18 +121,9 @@ class Reference:
         """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
         return False
 
-    def draft(
-        self,
-        batch: ForwardBatch,
-        limits: Sequence[DraftLimits],
-        state: str | None = None,
-        ids: Tensor | None = None,
-        keep: bool = False,
-        read: Sequence[Mapping[str, Tensor]] | None = None,
-        sure: str | None = None,
-    ) -> Drafts:
+    def draft(self, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS) -> Drafts:
         """Greedy chains: see ``draft_chains``."""
-        return draft_chains(self, batch, limits, state, ids, keep, read, sure)
+        return draft_chains(self, batch, limits, options)
 
     def _read(self, source: TensorSource, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single matrix: the layout of products."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from spec_kernels.model import ops
 from spec_kernels.model.activations import glu, sigmoid, silu, softplus, tanh
 from spec_kernels.model.attention import attention
-from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given, numbers
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given, numbers, write_rows
 from spec_kernels.model.mixed_streams import mix_streams, stream_weights, sum_streams
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model
@@ -61,8 +61,7 @@ class Pass:
         rows = rows if op.scale == 1.0 else rows * op.scale
         if op.given:
             check_given(batch.given, op.table.k)
-        for row, vector in batch.given.items() if op.given else ():
-            rows[row] = vector.to(rows)
+            write_rows(batch.given, rows)
         self.values[op.out] = rows
 
     def input(self, op: ops.Input) -> None:

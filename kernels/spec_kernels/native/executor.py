@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
-from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
+from spec_kernels.model.drafts import PLAIN_DRAFTS, Drafted, DraftLimits, DraftOptions, Drafts
 from spec_kernels.model.executor import ExecutorRequest, MemoryPlan, describe_conversions
 from spec_kernels.model.ops import Input, Model, embedding_width
 from spec_kernels.model.readers import ReadersLock
@@ -176,22 +176,12 @@ class Native:
         """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
         return True
 
-    def draft(
-        self,
-        batch: ForwardBatch,
-        limits: Sequence[DraftLimits],
-        state: str | None = None,
-        ids: Tensor | None = None,
-        keep: bool = False,
-        read: Sequence[Mapping[str, Tensor]] | None = None,
-        sure: str | None = None,
-    ) -> Drafts:
+    def draft(self, batch: ForwardBatch, limits: Sequence[DraftLimits], options: DraftOptions = PLAIN_DRAFTS) -> Drafts:
         """A draft after the last row of every sequence, for which one row of logits is wanted.
 
-        limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more. state: the tap that
-        the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
-        keep: the rows of logits that tokens of chains were chosen from. read, sure: see ``draft_chains``.
+        limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more.
         """
+        state, ids, keep, read, sure = options.state, options.ids, options.keep, options.read, options.sure
         if keep and any(of.width > 1 for of in limits):
             raise ValueError("rows of logits are kept of chains only")
         room = sum(of.depth * of.width if keep else of.rows or of.width for of in limits)

@@ -15,6 +15,7 @@ from spec_kernels.drafting import (
     Clusters,
     Concat,
     Drafted,
+    DraftOptions,
     Embed,
     ForwardBatch,
     Gate,
@@ -116,7 +117,8 @@ class Independent(SequentialPart):
         batch = self._batch([token for token, _, _ in blocks], rows_at([(of, 0) for of in read]))
         if self.sure is not None:
             limits = [attrs.evolve(of, trust=1.0) for of in limits]
-        chains = self.executor.draft(batch, limits, None, self.ids, keep, read, self.sure).found
+        options = DraftOptions(None, self.ids, keep, read, self.sure)
+        chains = self.executor.draft(batch, limits, options).found
         return [replace(c, rows=spread_logits(c.rows, self.ids, self.head.vocab)) for c in chains] if keep else chains
 
     def _inputs(self, rows: Tensor, states: Tensor) -> dict[str, Tensor]:

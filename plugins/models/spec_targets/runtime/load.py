@@ -90,11 +90,8 @@ def load_checkpoint(
 
 
 def _show_pictures(target: TorchTarget, encoder: HfImageEncoder | None) -> None:
-    """Give eyes to a target that can use them, or say why not."""
+    """Give eyes to a target whose file has them."""
     if encoder is None:
-        return
-    if encoder.mutual and target.info.batch_device:
-        target.notes = (*target.notes, "text only on this device: rows of its pictures see later rows")
         return
     target.image_encoder = encoder
     target.tokenizer.wants_parts = "is string" not in (target.tokenizer.chat_template or "")

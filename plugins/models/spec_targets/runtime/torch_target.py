@@ -11,7 +11,7 @@ import attrs
 import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import Choices, SequenceRows, numbers
-from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.drafts import DraftLimits, DraftOptions, Drafts
 from spec_kernels.model.executor import AUTO, Executor, WindowedExecutor
 from spec_kernels.model.kept_rows import Horizon
 from spec_kernels.model.ops import Model
@@ -171,7 +171,7 @@ class TorchTarget:
         """
         batch = self._continuing(parts, [of.depth for of in limits], [start for _, start, _ in parts])
         with device_failures(self.info.device):
-            return self.executor.draft(batch, limits, keep=keep)
+            return self.executor.draft(batch, limits, DraftOptions(keep=keep))
 
     def run_part(
         self,
@@ -230,8 +230,6 @@ class TorchTarget:
         """Why no part of the blocks can run; None if it can."""
         if self.config.recurrent:
             return "its recurrent blocks keep a state"
-        if not self.info.device.startswith("cpu"):
-            return f"the executor on {self.info.device} runs whole models"
         return None
 
     def partial_forward(

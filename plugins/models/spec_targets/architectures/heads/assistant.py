@@ -140,7 +140,7 @@ class Assistant:
             return f"{fact}, {info.name} has {info.width} and {info.vocab}", hint
         if reader is None:
             fact = f"{c.name}: an assistant reads keys and values of the target, {info.name} shows none of its cache"
-            return fact, "load a model file of its own with -o kernels=native or reference"
+            return fact, "load a model file, which this package runs itself"
         last = last_blocks(reader, info.layers)
         for kind, words in ((True, "with a window"), (False, "without a window")):
             needed = next((c.heads_of(i) for i in range(c.layers) if bool(c.windows[i]) == kind), None)
