@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from attended import KINDS, path_to, random_tree
+from attended import KINDS, Latents, on_every_isa, path_to, random_tree
 from ops_library import KV, Chain, Index, at, attend, cuts, library, memory, same, table
-from test_ops_attention import on_every_isa
-from test_ops_latents import Latents
 
 pytestmark = pytest.mark.compiles
 SHAPES = [(1, 8, 1, 2), (3, 12, 4, 3), (2, 20, 3, 1), (4, 128, 16, 2), (2, 40, 17, 1), (5, 33, 8, 4)]
