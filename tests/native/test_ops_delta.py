@@ -211,12 +211,16 @@ def test_a_text_cut_anyhow_leaves_the_same_state(isa, kind):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, kind):
     lineage, layer = ragged_lineage(), Layer(11, shape, kind)
-    lineage = Lineage(lineage.parents, lineage.source, [-1] * 8 + [7, -1, -1], lineage.begins)
+    lineage, start = replace(lineage, keep=[-1] * 8 + [7, -1, -1]), layer.states[1].copy()
     _, d = layer.run(isa, lineage)
 
     layer.replay(isa, d, path_to(lineage, 8), 1, 1)
 
     assert same(layer.states[1], layer.states[7])
+    layer.states[1] = start
+    layer.replay(isa, d, path_to(lineage, 8), 1, 10)
+    assert same(layer.states[10], layer.states[7])
+    assert same(layer.states[1], start)
     layer.replay(isa, d, [], 7, 9)
     assert same(layer.states[9], layer.states[7])
 
