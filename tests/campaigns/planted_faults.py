@@ -146,13 +146,14 @@ def play(tree: Path, faults: list[Fault]) -> Iterator[tuple[Fault, str, float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="faults in files whose path contains this, or one number")
+    parser.add_argument("--only", default="", help="faults in files whose path contains this, or numbers")
     parser.add_argument("--out", type=Path, default=None, help="file that gets the lines")
     parser.add_argument("--tree", type=Path, default=None, help="folder of the copy, which stays; default: a new one")
     options = parser.parse_args()
     faults = read_faults()
-    by_number = options.only.isdecimal()
-    chosen = [f for f in faults if (options.only == str(f.number) if by_number else options.only in f.file)]
+    numbers = options.only.replace(",", " ").split()
+    by_number = bool(numbers) and all(map(str.isdecimal, numbers))
+    chosen = [f for f in faults if (str(f.number) in numbers if by_number else options.only in f.file)]
     tree = options.tree or Path(tempfile.mkdtemp(prefix="planted-faults-"))
     lines = []
     try:
