@@ -1,4 +1,4 @@
-"""Operators of hyper-connections, native ones and those of torch: against float64, and equal bits in any company."""
+"""Operators of hyper-connections, native and in torch: against float64, and equal bits in any company."""
 
 from __future__ import annotations
 
