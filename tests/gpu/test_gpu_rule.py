@@ -1,7 +1,7 @@
 """What a cache of windows keeps on a device, and which experts a router chooses, against torch.
 
 In triton's interpreter where there is no device. What lies between the rows of an input is NaN, so that a kernel that
-reads beside a row is found. The recurrences themselves: tests/kernels/test_recurrences.py.
+reads outside a row is found. The recurrences themselves: tests/kernels/test_recurrences.py.
 """
 
 from __future__ import annotations

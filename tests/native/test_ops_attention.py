@@ -142,7 +142,7 @@ UNSEEN: dict[str, tuple[int, int, int, list[int]]] = {
     "positions between a lead and a window": (40, 9, 17, [*range(17, 34)]),
     "many positions between a lead and a window": (300, 9, 17, [*range(17, 294)]),
 }
-"""Rows before a tree, a window, a lead, and positions that the last node of the tree does not see, besides its siblings."""
+"""Rows before a tree, a window, a lead, and positions that the last node of the tree does not see; nor its siblings."""
 
 
 @each_kind

@@ -30,7 +30,7 @@ def make_texts(
 
 @pytest.fixture
 def texts():
-    """``make_texts``, whose texts of plain decoding are those of any method."""
+    """``make_texts``; without methods they are plain decoding."""
     return make_texts
 
 
