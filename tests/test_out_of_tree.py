@@ -55,6 +55,7 @@ def theirs(wheel, tmp_path_factory):
     """(environment with the wheel and their packages installed, folder of their sources)."""
     folder = tmp_path_factory.mktemp("theirs")
     sources = [shutil.copytree(SOURCE / package, folder / package) for package in PACKAGES]
+    shutil.copy(SOURCE / "conftest.py", folder)
     return environment(folder / "env", wheel, *sources), folder
 
 

@@ -162,6 +162,7 @@ def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
     assert drafting_curve(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
     assert drafting_curve(laps, 0.5)(4) == pytest.approx(0.06)
     assert weighted_median([(1.0, 1), (2.0, 1), (9.0, 3)]) == 9.0
+    assert weighted_median([(1.0, 2), (2.0, 1), (9.0, 1)]) == 1.0
 
 
 def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):

@@ -74,6 +74,10 @@ def test_a_constraint_that_allows_only_the_end_ends_the_text():
     assert result.finish_reason in ("complete", "stop")
 
 
+def test_min_tokens_may_equal_max_tokens():
+    assert len(generate(Request([1, 2, 3], max_tokens=5, min_tokens=5)).tokens) == 5
+
+
 @pytest.mark.parametrize(("wrong", "message"), [(-1, "min_tokens"), (1.5, "min_tokens"), (21, "more than max_tokens")])
 def test_what_it_cannot_be_is_refused(wrong, message):
     with pytest.raises(UsageError, match=message):

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 from functools import cache
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -18,15 +18,18 @@ from spec_kernels.native.executor import Native, Options
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from spec_core.toolkit import DraftLimits
+from tests.native.programs import compare_in_company, decode_one_by_one
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
 from tests.targets.tiny import CLASSES, NEWER, model, save
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 ARCHS = (*CLASSES, *NEWER)
+SMALL = [name for name in native.CACHES if name != "float32"]
+SOME = ("qwen3", "qwen3moe", "qwen35")
+"""Architectures that are run with every type of cache."""
 SETS = native.instruction_sets()
 PROMPT = [(7 * i * i + 3) % 96 for i in range(34)]
-TREE = Draft([10, 20, 30, 40, 50, 60, 70, 80], parents=[-1, -1, 0, 0, 1, 2, 4, -1])
 
 
 @pytest.fixture(autouse=True)
@@ -56,42 +59,19 @@ def directory(arch: str):
         pytest.skip(f"this transformers has no {arch}")
 
 
-def one_by_one(of, tokens: list[int], start: int) -> torch.Tensor:
-    """Logits of the tokens from ``start`` on, each decoded alone."""
-    seq = sequence(of, tokens)
-    forward(of, part(seq, 0, tokens[:start], decides=False))
-    return torch.cat([forward(of, part(seq, i, [tokens[i]])).logits for i in range(start, len(tokens))])
-
-
 # equal bits
 
 
-@pytest.mark.parametrize("isa", SETS)
-@pytest.mark.parametrize("arch", ARCHS)
-def test_a_chain_has_the_bits_of_decoding_on_every_instruction_set(arch, isa):
-    expected = one_by_one(target(arch), PROMPT, 20)
-    of = target(arch, isa)
-    seq = sequence(of, PROMPT)
-    forward(of, part(seq, 0, PROMPT[:20], decides=False))
+@pytest.mark.parametrize("arch, cache_dtype", [*((arch, "float32") for arch in ARCHS), *product(SOME, SMALL)])
+def test_rows_in_any_company_have_the_bits_of_decoding(arch, cache_dtype):
+    """On every instruction set, with other numbers of threads."""
+    rng = random.Random(f"{arch} {cache_dtype}")
+    tokens = [rng.randrange(96) for _ in range(90)]
+    alone = decode_one_by_one(target(arch, cache_dtype=cache_dtype), tokens, 60)
+    for number, isa in enumerate(SETS):
+        torch.set_num_threads(1 + number % 4)
 
-    assert torch.equal(expected, forward(of, part(seq, 20, PROMPT[20:21], Draft(PROMPT[21:]))).logits)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.parametrize("arch", ARCHS)
-def test_a_row_has_the_same_bits_beside_others_on_any_number_of_threads(arch, count):
-    expected = one_by_one(target(arch), PROMPT, 30)
-    torch.set_num_threads(count)
-    of = target(arch)
-    seqs = [sequence(of, PROMPT) for _ in range(3)]
-    forward(of, *(part(seq, 0, PROMPT[:30], decides=False) for seq in seqs[:2]))
-    parts = [part(seqs[2], 0, PROMPT), part(seqs[0], 30, PROMPT[30:]), part(seqs[1], 30, PROMPT[30:31], TREE)]
-
-    together = forward(of, *parts).logits
-
-    assert torch.equal(expected, together[34:38])
-    assert torch.equal(expected[0], together[38])
-    assert torch.equal(expected, together[30:34])
+        assert compare_in_company(target(arch, isa, cache_dtype), tokens, 60, alone, rng) == [], isa
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 13])
@@ -107,32 +87,6 @@ def test_attention_cut_between_threads_has_the_bits_of_one_thread(rows, count):
         sizes.append(forward(of, part(seq, len(tokens) - rows, tokens[-rows:])).logits)
 
     assert torch.equal(*sizes)
-
-
-@pytest.mark.parametrize("cache_dtype", native.CACHES)
-@pytest.mark.parametrize("arch", ["qwen3", "qwen3moe", "qwen35"])
-def test_branches_of_a_tree_have_the_bits_of_decoding(arch, cache_dtype):
-    of = target(arch, cache_dtype=cache_dtype)
-    seq = sequence(of, PROMPT)
-    forward(of, part(seq, 0, PROMPT[:-1], decides=False))
-    rows = forward(of, part(seq, len(PROMPT) - 1, PROMPT[-1:], TREE)).logits
-    for node in range(len(TREE)):
-        path = [TREE.ids[i] for i in TREE.ancestry(node)]
-        assert torch.equal(one_by_one(of, PROMPT + path, len(PROMPT))[-1], rows[1 + node])
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("arch", ARCHS)
-def test_a_prompt_has_the_same_bits_however_it_is_cut(arch, seed):
-    of, numbers = target(arch), random.Random(seed)
-    tokens = [numbers.randrange(96) for _ in range(90)]
-    cuts = sorted({0, 90, *(numbers.randrange(90) for _ in range(numbers.randrange(1, 8)))})
-    seq = sequence(of, tokens)
-    torch.set_num_threads(1 + seed % 2)
-
-    rows = [forward(of, part(seq, a, tokens[a:b])).logits for a, b in pairwise(cuts)]
-
-    assert torch.equal(fresh(of, tokens).logits, torch.cat(rows))
 
 
 @pytest.mark.parametrize("activations", native.ACTIVATIONS)
@@ -301,7 +255,7 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 
     rows = forward(of, part(seq, 43, tokens[43:])).logits
 
-    assert torch.equal(one_by_one(of, tokens, 43), rows)
+    assert torch.equal(decode_one_by_one(of, tokens, 43), rows)
 
 
 # what is refused

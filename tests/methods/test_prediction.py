@@ -72,6 +72,16 @@ def test_a_wrong_prediction_is_given_up(pico):
     assert result.stats["drafted"] <= 40
 
 
+def test_a_request_that_continues_rows_follows_its_own_prediction(pico):
+    """Not that of the request before it, which was wrong."""
+    right = alone(pico, PROMPT, max_tokens=40).tokens
+    with Run(pico, ["prediction"]) as run:
+        run.generate(PROMPT, prediction=[5, 6, 7] * 30, max_tokens=40).result
+        result = run.generate(PROMPT, prediction=right, max_tokens=40).result
+
+    assert result.stats["accepted"] == result.stats["drafted"] > 0
+
+
 def test_without_a_prediction_nothing_is_drafted(pico):
     assert generate(pico, PROMPT, "", max_tokens=20).stats["drafted"] == 0
 

@@ -367,24 +367,25 @@ def differences(seed: int) -> list[str]:
     start = rng.randint(1, len(tokens) - 4)
     torch.set_num_threads(1)
     best = tested.target(kernels="native", **tested.options)
-    alone = _one_by_one(best, tokens, start)
+    alone = decode_one_by_one(best, tokens, start)
     wrong = []
     for isa in native.instruction_sets():
         torch.set_num_threads(rng.randint(1, 4))
-        wrong += [f"{isa}: {what}" for what in _in_company(tested.on(isa), tokens, start, alone, rng)]
+        wrong += [f"{isa}: {what}" for what in compare_in_company(tested.on(isa), tokens, start, alone, rng)]
     torch.set_num_threads(1)
     return wrong + _far(tested, tokens, start, alone)
 
 
-def _one_by_one(of: Target, tokens: list[int], start: int) -> Tensor:
+def decode_one_by_one(of: Target, tokens: list[int], start: int) -> Tensor:
     """Logits of the tokens from ``start`` on, each decoded alone."""
     seq = sequence(of, tokens)
     forward(of, part(seq, 0, tokens[:start], decides=False))
     return torch.cat([forward(of, part(seq, i, [tokens[i]])).logits for i in range(start, len(tokens))])
 
 
-def _in_company(of: Target, tokens: list[int], start: int, alone: Tensor, rng: random.Random) -> list[str]:
-    """A prompt in random chunks; then in one forward a chain, a tree, and the whole text of a third sequence."""
+def compare_in_company(of: Target, tokens: list[int], start: int, alone: Tensor, rng: random.Random) -> list[str]:
+    """Names of rows that differ from decoding: a prompt in random chunks; then in one forward a chain, a tree, and the
+    whole text of a third sequence."""
     cut, drafted, whole = (sequence(of, tokens) for _ in range(3))
     cuts = sorted({0, start, *(rng.randrange(start) for _ in range(3))})
     for a, b in pairwise(cuts):
@@ -422,7 +423,7 @@ def _far(program: Program, tokens: list[int], start: int, alone: Tensor) -> list
         return [] if bool(alone.isfinite().all()) else ["not finite"]
     if program.options["activations"] != "int15":
         near = program.target(kernels="native", **program.options | {"activations": "int15"})
-        alone = _one_by_one(near, tokens, start)
-    exact = _one_by_one(program.target(kernels="reference"), tokens, start)
+        alone = decode_one_by_one(near, tokens, start)
+    exact = decode_one_by_one(program.target(kernels="reference"), tokens, start)
     far = ((exact - alone).square().mean().sqrt() / (exact.max() - exact.min())).item()
     return [] if far <= max(FAR, PER_BLOCK * program.config.layers**0.5) else [f"far from the reference: {far:.2%}"]

@@ -1,110 +1,69 @@
-"""Attention over a cache: against float64, and equal bits for any chunks of keys and queries.
+"""Attention over a cache: against float64 on every executor, and equal bits for any chunks of keys and queries.
 
-The options of a test are drawn by its seed: kinds of cache and shapes of heads in turn, so that all of them occur,
-and the rest at random. Every draw runs on all instruction sets of this processor, and all give the same bits.
+The options of a test are drawn by its form and seed, see ``attended``. Every draw runs on all instruction sets of this
+processor, and all give the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
 
 import numpy as np
 import pytest
-import torch
-from attended import HEADS, KINDS, Text, in_bytes, path_to, random_tree
-from ops_library import Chain, attend, cuts, here, same
-from spec_kernels.ops.attention import attention, causal_mask
+from attended import (
+    CAPS,
+    HEADS,
+    KINDS,
+    LATENT_HEADS,
+    LATENTS,
+    PLAIN,
+    Case,
+    Latents,
+    Text,
+    draw_case,
+    draw_text,
+    draw_tree,
+    on_every_isa,
+    path_to,
+    random_tree,
+)
+from ops_library import Attention, Chain, at, attend, cuts, here, library, memory, same, table
 
 pytestmark = pytest.mark.compiles
 ERRORS = {"float32": 2e-6, "float16": 2e-3, "q8": 6e-2}
-CAPS = [(0.0, None), (0.7, None), (0.0, (-3, 0, 4, 90, 1, -90)), (2.0, (5, -1, 0, 2, -2, 1))]
-"""Caps of scores, and sinks: far below the scores, among them, and far above."""
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def draws(count: int) -> pytest.MarkDecorator:
-    """Parametrise a test with seeds."""
-    return pytest.mark.parametrize("seed", range(count))
+def draws(**counts: int) -> pytest.MarkDecorator:
+    """Parametrise a test with forms, and seeds of each."""
+    return pytest.mark.parametrize("form, seed", [(form, seed) for form, n in counts.items() for seed in range(n)])
 
 
-def on_every_isa(compute: Callable[[str], np.ndarray]) -> np.ndarray:
-    """The result, whose bits must be the same on all instruction sets of this processor."""
-    first, *others = here()
-    expected = compute(first)
-    for isa in others:
-        assert same(expected, compute(isa)), f"{isa} and {first} differ"
-    return expected
-
-
-def byte_formula(text: Text, row: int, seen: Sequence[int], chunk: int = 64) -> np.ndarray:
-    """Attention of a q8 cache, written down: queries and keys as bytes in blocks of 32 dimensions, values with one
-    scale, the softmax's weights times these scales as bytes in chunks of positions. [H, Dv] in float64."""
-    h, kv, _, dv = text.heads
-    (q, q_scale), (k, k_scale) = in_bytes(text.q[row], 32), in_bytes(text.k[seen], 32)
-    v, v_scale = in_bytes(text.v[seen], 16 * -(-dv // 16))
-    k, k_scale, v, v_scale = (m.repeat(h // kv, axis=1) for m in (k, k_scale, v, v_scale))
-    scores = np.einsum("hd,thd->ht", q * q_scale, k * k_scale) * text.scale
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    shares, out = weights * v_scale[..., 0].T, np.zeros((h, dv))
-    for i in range(0, len(seen), chunk):
-        scale = shares[:, i : i + chunk].max(1, keepdims=True) / 127
-        out += np.einsum("ht,thd->hd", np.round(shares[:, i : i + chunk] / scale), v[i : i + chunk]) * scale
-    return out / weights.sum(1, keepdims=True)
-
-
-@draws(48)
-def test_rows_are_the_formula(seed):
+@draws(plain=48, latents=36, leads=48, anchored=48)
+def test_rows_are_the_formula(form, seed):
     """Of smaller caches up to their rounding; with windows, caps, sinks, and blocks that see all of themselves."""
-    draw, kind, heads = np.random.default_rng(seed), KINDS[seed % 3], HEADS[seed % 8]
-    rows, start = int(draw.choice([1, 8, 37])), int(draw.choice([0, draw.integers(450)]))
-    window, causal = int(draw.choice([0, 0, 1, 7, 16, 17, 40])), bool(draw.random() < 0.8)
-    cap, sinks = CAPS[draw.integers(len(CAPS))]
-    sinks = None if sinks is None else np.resize(np.array(sinks, np.float32), heads[0])
-    text, end = Text(start + rows, heads), start + rows
-    seen = [range(max(0, i - window + 1) if window else 0, i + 1 if causal else end) for i in range(start, end)]
-    expected = np.stack([text.formula(start + i, positions, cap, sinks) for i, positions in enumerate(seen)])
+    case = draw_case(form, seed)
+    expected = case.formula()
 
-    got = on_every_isa(
-        lambda isa: attend(
-            text.cache(isa, kind, range(end)),
-            text.q[start:],
-            Chain(0, rows, start, causal=causal),
-            text.scale,
-            window,
-            cap=cap,
-            sinks=sinks,
-        )
-    )
+    got = on_every_isa(case.native)
 
-    assert np.abs(got - expected).max() < ERRORS[kind]
+    exact = ERRORS["float32"] if form == PLAIN else 2e-5
+    assert np.abs(got - expected).max() < (exact if case.kind == "float32" else ERRORS[case.kind])
+    if seed % 4 == 0:
+        assert np.abs(case.torch() - expected).max() < 2e-5
 
 
-@pytest.mark.parametrize("heads", HEADS)
-def test_a_chain_is_the_reference(heads):
-    text = Text(45, heads)
-    expected = attention(*map(torch.tensor, (text.q[8:], text.k, text.v)), causal_mask(37, 45), text.scale)
-
-    got = on_every_isa(lambda isa: attend(text.cache(isa, rows=range(45)), text.q[8:], Chain(0, 37, 8), text.scale))
-
-    assert np.abs(got - expected.numpy()).max() < 4e-6
-
-
-@draws(30)
-def test_a_q8_cache_is_the_formula_of_bytes(seed):
+@draws(plain=30, latents=18)
+def test_a_q8_cache_is_the_formula_of_bytes(form, seed):
     """Weights that lie between two integers may round the other way: few, and by one step of their scale."""
-    heads = [*HEADS, (2, 1, 6, 18), (3, 1, 322, 510)][seed % 10]
+    heads = [*HEADS, (2, 1, 6, 18), (3, 1, 322, 510)][seed % 10] if form == PLAIN else LATENT_HEADS[seed % 6]
     rows, start = [(1, 0), (3, 62), (8, 150)][seed % 3]
-    text = Text(start + rows, heads)
-    expected = np.stack([byte_formula(text, start + i, range(start + i + 1)) for i in range(rows)])
+    text = (Text if form == PLAIN else Latents)(start + rows, heads)
+    expected = np.stack([text.byte_formula(start + i, range(start + i + 1)) for i in range(rows)])
 
-    got = on_every_isa(
-        lambda isa: attend(
-            text.cache(isa, "q8", range(start + rows)), text.q[start:], Chain(0, rows, start), text.scale
-        )
-    )
+    error = np.abs(on_every_isa(Case(text, "q8", start).native) - expected)
 
-    error = np.abs(got - expected)
     assert np.quantile(error, 0.9) < 2e-6
     assert error.max() < 2e-2
 
@@ -113,54 +72,38 @@ def test_a_float16_cache_of_halves_is_exact():
     text = Text(50)
     text.k, text.v = (m.astype(np.float16).astype(np.float32) for m in (text.k, text.v))
 
-    full, half = (
-        on_every_isa(
-            lambda isa, kind=kind: attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale)
-        )
-        for kind in KINDS[:2]
-    )
+    full, half = (on_every_isa(Case(text, kind, 40).native) for kind in KINDS[:2])
 
     assert same(full, half)
 
 
 def test_a_float16_cache_is_the_formula_of_its_own_rounded_numbers():
-    text = Text(100, (9, 3, 64, 64))
-    whole = Text(100, (9, 3, 64, 64))
+    text, whole = Text(100, (9, 3, 64, 64)), Text(100, (9, 3, 64, 64))
     text.k, text.v = (m.astype(np.float16).astype(np.float32) for m in (text.k, text.v))
-    expected = np.stack([text.formula(i, range(i + 1)) for i in range(92, 100)])
 
-    got = on_every_isa(
-        lambda isa: attend(whole.cache(isa, "float16", range(100)), text.q[92:], Chain(0, 8, 92), text.scale)
-    )
+    got = on_every_isa(Case(whole, "float16", 92).native)
 
-    assert np.abs(got - expected).max() < 2e-6
+    assert np.abs(got - Case(text, "float32", 92).formula()).max() < 2e-6
 
 
-@draws(24)
-def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(seed):
-    draw, kind = np.random.default_rng(seed), KINDS[seed % 3]
-    start, rows = int(draw.choice([draw.integers(40), 130])), int(draw.integers(2, 30))
-    window = int(draw.choice([0, 0, 5, 20, 100]))
-    text, parents, jobs = Text(start + rows, HEADS[seed % 8], seed), random_tree(rows, draw), list(cuts(rows, draw))
-    chain = Chain(0, rows, start, parents)
+@draws(plain=24, latents=24, leads=24)
+def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(form, seed):
+    case = draw_tree(form, seed)
+    jobs = list(cuts(case.rows, np.random.default_rng(seed)))
 
-    got = on_every_isa(
-        lambda isa: attend(
-            text.cache(isa, kind, range(start + rows)), text.q[start:], chain, text.scale, window, jobs=jobs
-        )
-    )
+    got = on_every_isa(lambda isa: case.native(isa, jobs))
 
-    for leaf in set(range(rows)) - set(parents):
-        path = path_to(parents, leaf)
-        whole = [*range(start), *(start + p for p in path)]
-        assert same(got[path], text.decode(here()[0], kind, whole, len(path), window))
+    for leaf in set(range(case.rows)) - set(case.parents):
+        path = path_to(case.parents, leaf)
+        whole = [*range(case.start), *(case.start + p for p in path)]
+        decoded = case.text.decode(here()[0], case.kind, whole, len(path), case.window, case.lead)
+        assert same(got[path], decoded)
 
 
-@draws(24)
-def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(seed):
-    draw, kind, n = np.random.default_rng(seed), KINDS[seed % 3], 61
-    window = int(draw.choice([0, 1, 16, 23]))
-    text = Text(n, HEADS[seed % 8], seed)
+@draws(plain=24, latents=12)
+def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(form, seed):
+    draw, kind, n = np.random.default_rng(seed), KINDS[seed % 3], 61 if form == PLAIN else 45
+    window, text = int(draw.choice([0, 1, 16, 23])), draw_text(form, seed, n)
     pieces = [(first, rows, list(cuts(rows, draw))) for first, rows in cuts(n, draw)]
 
     def attend_pieces(isa: str) -> np.ndarray:
@@ -174,74 +117,11 @@ def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(seed):
     assert same(on_every_isa(attend_pieces), text.decode(here()[0], kind, range(n), n, window))
 
 
-@draws(24)
-def test_rows_that_share_converted_keys_and_values_have_the_bits_of_each_alone(seed):
-    """Depths around the chunks in which a cache is converted, more query heads than a block has, one row and many."""
-    kind, window, causal = KINDS[seed % 3], 70 * (seed // 12), seed % 5 > 0
-    heads = [(9, 3, 64, 64), (40, 1, 32, 32), (2, 1, 512, 512), (14, 2, 20, 36)][seed % 4]
-    for start, rows in ((15, 3), (63, 8), (130, 23)):
-        text, chain = Text(start + rows, heads), Chain(0, rows, start, causal=causal)
-        attend_rows = lambda isa, jobs=None, text=text, chain=chain: attend(
-            text.cache(isa, kind, range(len(text.q))), text.q[chain.start :], chain, text.scale, window, jobs=jobs
-        )
-
-        together = on_every_isa(attend_rows)
-
-        for i in range(rows):
-            assert same(together[i], attend_rows(here()[0], [(i, 1)])[i])
-
-
-@draws(9)
-def test_a_deep_tree_has_the_bits_of_its_paths_as_chains(seed):
-    draw, kind, window = np.random.default_rng(seed), KINDS[seed % 3], [0, 9, 150][seed // 3]
-    start, rows = 140, 12
-    text, parents = Text(start + rows, (9, 3, 64, 64)), random_tree(rows, draw)
-    attend_path = lambda isa, seen, chain: attend(
-        text.cache(isa, kind, seen), text.q[seen[start:]], chain, text.scale, window
-    )
-
-    got = on_every_isa(lambda isa: attend_path(isa, range(start + rows), Chain(0, rows, start, parents)))
-
-    for leaf in set(range(rows)) - set(parents):
-        path = path_to(parents, leaf)
-        seen = [*range(start), *(start + p for p in path)]
-        assert same(got[path], attend_path(here()[0], seen, Chain(0, len(path), start)))
-
-
-@each_kind
-def test_what_a_row_does_not_see_does_not_reach_it(kind):
-    """Siblings, later rows, positions past the end and before a sliding window are NaN or infinite."""
-    start, parents = 20, [-1, 0, 0, 1, 1, 2, 3]
-    text = Text(start + 7)
-    rows = [*range(start), *(start + p for p in path_to(parents, 6))]
-    for window, hidden in ((0, [start + 2, start + 4, start + 5]), (9, [*range(10), start + 2, start + 4, start + 5])):
-        poisoned = Text(start + 7)
-        poisoned.k[hidden[::2]], poisoned.v[hidden[::2]] = np.nan, np.inf
-        poisoned.k[hidden[1::2]], poisoned.v[hidden[1::2]] = -np.inf, np.nan
-        poisoned.q[hidden] = np.nan
-        for isa in here():
-            cache, tree = poisoned.cache(isa, kind, range(start + 7)), Chain(0, 7, start, parents)
-            got = attend(cache, poisoned.q[start:], tree, text.scale, window)
-            assert same(got[[6]], text.decode(isa, kind, rows, 1, window))
-
-
-@each_kind
-def test_numbers_that_are_not_finite_make_their_own_row_nan(kind):
-    text = Text(3)
-    text.v[1, 0, 5] = np.nan
-    for isa in here():
-        got = attend(text.cache(isa, kind, range(3)), text.q, Chain(0, 3, 0), text.scale)
-
-        assert np.isfinite(got[0]).all()
-        assert np.isnan(got[1:, :3, 5]).all()
-        assert np.isfinite(got[1:, 3:]).all()
-
-
-@draws(12)
-def test_a_kept_path_moved_together_is_the_linear_cache(seed):
+@draws(plain=12, latents=12)
+def test_a_kept_path_moved_together_is_the_linear_cache(form, seed):
     draw, kind, rows = np.random.default_rng(seed), KINDS[seed % 3], 25
     start = int(draw.integers(0, 20))
-    text, parents = Text(start + rows, HEADS[seed % 8]), random_tree(rows, draw)
+    text, parents = draw_text(form, seed, start + rows), random_tree(rows, draw)
     path = path_to(parents, rows - 1)
 
     def attend_compacted(isa: str) -> np.ndarray:
@@ -253,20 +133,95 @@ def test_a_kept_path_moved_together_is_the_linear_cache(seed):
     assert same(on_every_isa(attend_compacted), expected)
 
 
+TREE = [-1, 0, 0, 1, 1, 2, 3]
+SIBLINGS = [2, 4, 5]
+"""Nodes that are not on the path to the last."""
+UNSEEN: dict[str, tuple[int, int, int, list[int]]] = {
+    "siblings": (20, 0, 0, []),
+    "positions before a window": (20, 9, 0, [*range(10)]),
+    "positions between a lead and a window": (40, 9, 17, [*range(17, 34)]),
+    "many positions between a lead and a window": (300, 9, 17, [*range(17, 294)]),
+}
+"""Rows before a tree, a window, a lead, and positions that the last node of the tree does not see; nor its siblings."""
+
+
+@each_kind
+@pytest.mark.parametrize("form", [PLAIN, LATENTS])
+@pytest.mark.parametrize("what", UNSEEN)
+def test_what_a_row_does_not_see_does_not_reach_it(what, form, kind):
+    """Siblings, later rows, positions past the end and before a sliding window are NaN or infinite."""
+    start, window, lead, before = UNSEEN[what]
+    hidden = [*before, *(start + node for node in SIBLINGS)]
+    make = lambda: Text(start + 7) if form == PLAIN else Latents(start + 7, LATENT_HEADS[2])
+    text, poisoned = make(), make()
+    poisoned.k[hidden[::2]], poisoned.k[hidden[1::2]] = np.nan, -np.inf
+    poisoned.v[hidden[::2]], poisoned.v[hidden[1::2]] = np.inf, np.nan
+    poisoned.q[hidden] = np.nan
+    case = Case(poisoned, kind, start, TREE, window, lead)
+
+    got = on_every_isa(lambda isa: case.native(isa)[[6]])
+
+    path = [*range(start), *(start + p for p in path_to(TREE, 6))]
+    assert same(got, text.decode(here()[0], kind, path, 1, window, lead))
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@each_kind
+def test_query_heads_of_latents_in_several_parts_have_the_bits_of_all_together(kind, parts):
+    """As threads divide them: every part is a kv head of its own that reads the same keys."""
+    text = Latents(40, (8, 1, 84, 20))
+
+    def attend_parts(isa: str) -> np.ndarray:
+        cache, out = text.cache(isa, kind, range(40)), np.full((3, 8, 20), np.nan, np.float32)
+        cache.c.kv_heads, cache.c.key_head_bytes = parts, 0
+        q, chain = np.ascontiguousarray(text.q[37:]), Chain(0, 3, 37).c()
+        a = Attention(8, 0, 0, text.scale, at(q), 8 * 84, at(out), 8 * 20, None, 0, 0.0, None)
+        scratch = memory(library().spec_attention_scratch(40))
+        for part in range(parts):
+            table(isa).attend(*map(ctypes.byref, (a, cache.c, chain)), part, 0, 3, at(scratch))
+        return out
+
+    assert same(on_every_isa(attend_parts), on_every_isa(Case(text, kind, 37).native))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_rows_that_share_converted_keys_and_values_have_the_bits_of_each_alone(seed):
+    """Depths around the chunks in which a cache is converted, more query heads than a block has, one row and many."""
+    kind, window, causal = KINDS[seed % 3], 70 * (seed // 12), seed % 5 > 0
+    heads = [(9, 3, 64, 64), (40, 1, 32, 32), (2, 1, 512, 512), (14, 2, 20, 36)][seed % 4]
+    for start, rows in ((15, 3), (63, 8), (130, 23)):
+        case = Case(Text(start + rows, heads), kind, start, window=window, causal=causal)
+
+        together = on_every_isa(case.native)
+
+        for i in range(rows):
+            assert same(together[i], case.native(here()[0], [(i, 1)])[i])
+
+
+@each_kind
+def test_numbers_that_are_not_finite_make_their_own_row_nan(kind):
+    text = Text(3)
+    text.v[1, 0, 5] = np.nan
+    for isa in here():
+        got = Case(text, kind, 0).native(isa)
+
+        assert np.isfinite(got[0]).all()
+        assert np.isnan(got[1:, :3, 5]).all()
+        assert np.isfinite(got[1:, 3:]).all()
+
+
 @pytest.mark.parametrize("cap, sinks", CAPS[1:])
 @each_kind
 def test_capped_scores_and_sinks_of_a_tree_have_the_bits_of_its_paths(kind, cap, sinks):
     sinks, parents = None if sinks is None else np.array(sinks, np.float32), random_tree(14, np.random.default_rng(3))
-    text = Text(60)
-    attend_rows = lambda isa, seen, chain: attend(
-        text.cache(isa, kind, seen), text.q[seen[46:]], chain, text.scale, window=20, cap=cap, sinks=sinks
-    )
+    text, how = Text(60), {"window": 20, "cap": cap, "sinks": sinks}
 
-    tree = on_every_isa(lambda isa: attend_rows(isa, range(60), Chain(0, 14, 46, parents)))
+    tree = on_every_isa(Case(text, kind, 46, parents, **how).native)
 
     for row in (5, 13):
-        path = [46 + i for i in path_to(parents, row)]
-        assert same(tree[row], attend_rows(here()[0], [*range(46), *path], Chain(0, len(path), 46))[-1])
+        seen = [*range(46), *(46 + i for i in path_to(parents, row))]
+        cache, chain = text.cache(here()[0], kind, seen), Chain(0, len(seen) - 46, 46)
+        assert same(tree[row], attend(cache, text.q[seen[46:]], chain, text.scale, **how)[-1])
 
 
 def test_the_output_gate_is_a_sigmoid():

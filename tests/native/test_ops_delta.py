@@ -1,249 +1,25 @@
-"""The gated delta rule, the scan of Mamba-2, their convolution and traces: against a loop in float64, and the same bits
-however cut."""
+"""Decays, convolutions and traces of recurrent layers: against formulas in float64, and the same bits however cut.
+
+The recurrences themselves: tests/kernels/test_recurrences.py.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from ops_library import Conv, Delta, P, at, cuts, each_isa, here, ints, library, memory, same, table
+from ops_library import Conv, P, at, cuts, each_isa, ints, library, memory, same, table
 from spec_kernels.ops.causal_conv import causal_conv
-from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.lineage import Lineage
 
+from tests.support.recurrences import PLACES, chain, path_to, ragged_lineage
+
 pytestmark = pytest.mark.compiles
-
-SHAPES = [(2, 6, 32, 32), (1, 2, 128, 128), (2, 4, 20, 72), (3, 3, 7, 5), (1, 1, 16, 100)]
-"""Key heads, value heads, key dimensions, value dimensions."""
-PLACES, WIDTH = 12, 4
-DELTA, CHANNELS, SCAN = KINDS = "delta", "channels", "scan"
-"""The delta rule with a decay of each head or of each channel, and the scan."""
-
-
-@dataclass
-class Layer:
-    """Inputs of n rows and states, by the same seed the same. g: [n, Hv], or [n, Hv, Dk] per channel."""
-
-    rows: int
-    shape: tuple = SHAPES[0]
-    kind: str = DELTA
-    seed: int = 0
-    inputs: dict = field(init=False)
-    states: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        draw = np.random.default_rng(self.seed)
-        hk, hv, dk, dv = self.shape
-        q, k = (m / np.linalg.norm(m, axis=-1, keepdims=True) for m in draw.standard_normal((2, self.rows, hk, dk)))
-        v, beta = draw.standard_normal((self.rows, hv, dv)), draw.random((self.rows, hv))
-        g = -3 * draw.random((self.rows, hv, dk) if self.kind == CHANNELS else (self.rows, hv))
-        arrays = {"q": q * dk**-0.5, "k": k, "v": v, "g": g, "beta": beta}
-        self.inputs = {name: np.ascontiguousarray(m, dtype=np.float32) for name, m in arrays.items()}
-        self.states = draw.standard_normal((PLACES, hv, dk, dv)).astype(np.float32)
-        self.skip = draw.standard_normal(hv).astype(np.float32)
-
-    @property
-    def key_of(self) -> np.ndarray:
-        return ints([h % self.shape[0] for h in range(self.shape[1])])
-
-    def tokens(self, rows: Sequence[int]) -> Layer:
-        """Some of the rows, with the same states."""
-        chain = replace(self, rows=len(rows))
-        chain.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
-        chain.states, chain.skip = self.states.copy(), self.skip
-        return chain
-
-    def run(self, isa: str, lineage: Lineage, heads: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """o, d; states are written."""
-        _, hv, dk, dv = self.shape
-        mixed = np.concatenate([self.inputs[name].reshape(self.rows, -1) for name in "qkv"], axis=1)
-        o, d = np.full((2, self.rows, hv, dv), np.nan, np.float32)
-        a, kept = self.c(mixed, lineage, o, d)
-        for first, end in lineage.ends():
-            slots = library().spec_delta_plan(P(at(kept[0])), P(at(kept[2])), first, end - first, P(at(kept[3])))
-            scratch = memory(library().spec_delta_scratch(dk, slots))
-            for head in heads or range(hv):
-                scratch[:] = 0xFF
-                table(isa).delta(ctypes.byref(a), first, end - first, head, at(scratch))
-        return o, d
-
-    def replay(self, isa: str, d: np.ndarray, path: Sequence[int], source: int, target: int) -> None:
-        mixed = np.concatenate([self.inputs[name].reshape(self.rows, -1) for name in "qkv"], axis=1)
-        a, _kept = self.c(mixed, chain(self.rows), d, d)
-        rows = ints(path)
-        for head in range(self.shape[1]):
-            table(isa).replay(ctypes.byref(a), at(rows), len(rows), source, target, head)
-
-    def c(self, mixed: np.ndarray, lineage: Lineage, o: np.ndarray, d: np.ndarray) -> tuple[ctypes.Structure, list]:
-        hk, hv, dk, dv = self.shape
-        g, beta, key_of = self.inputs["g"], self.inputs["beta"], self.key_of
-        kept = [ints(lineage.parents), ints(lineage.source), ints(lineage.keep), ints([7] * self.rows), key_of]
-        q = at(mixed)
-        return (
-            Delta(
-                *self.shape,
-                dk if self.kind == CHANNELS else 1,
-                *(q, q + 4 * hk * dk, q + 8 * hk * dk, at(g), at(beta)),
-                *(mixed.shape[1], g[0].size, hv),
-                *(at(o), at(d), hv * dv, hv * dv, at(self.states)),
-                *(at(m) for m in (key_of, *kept[:4])),
-                at(self.skip) if self.kind == SCAN else None,
-            ),
-            kept,
-        )
-
-    def loop(self, lineage: Lineage) -> tuple[np.ndarray, dict]:
-        """The definition, in float64: (o, {row: state after it})."""
-        q, k, v, g, beta = (m.astype(np.float64) for m in self.inputs.values())
-        after, out = {}, []
-        for r in range(lineage.rows):
-            parent = lineage.parents[r]
-            state = after[parent] if parent >= 0 else self.states[lineage.source[r]].astype(np.float64)
-            decay = np.exp(g[r])[..., None] if self.kind == CHANNELS else np.exp(g[r])[:, None, None]
-            state = state * decay
-            key, query = k[r, self.key_of], q[r, self.key_of]
-            recalled = 0 if self.kind == SCAN else np.einsum("hkv,hk->hv", state, key)
-            d = beta[r][:, None] * (v[r] - recalled)
-            after[r] = state + key[..., None] * d[:, None]
-            skipped = self.skip[:, None] * v[r] if self.kind == SCAN else 0
-            out.append(np.einsum("hkv,hk->hv", after[r], query) + skipped)
-        return np.stack(out), after
-
-
-def chain(rows: int, keep: int = 0, source: int = 0) -> Lineage:
-    return Lineage(list(range(-1, rows - 1)), [source] * rows, [-1] * (rows - 1) + [keep], [0])
-
-
-def ragged_lineage() -> Lineage:
-    """A chain that keeps its pending rows, a tree whose first drafts are kept, and one row alone."""
-    return Lineage(
-        parents=[-1, 0, 1, 2, -1, 4, 4, 5, 5, 6, -1],
-        source=[0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2],
-        keep=[-1, 0, -1, -1, 1, 3, 4, -1, 5, -1, 2],
-        begins=[0, 4, 10],
-    )
-
-
-def random_lineage(rows: int, draw: np.random.Generator) -> Lineage:
-    """A tree with pending rows; the last pending row keeps into its source, drafts keep into places or nowhere."""
-    pending = int(draw.integers(1, rows + 1))
-    parents = [*range(-1, pending - 1), *(int(draw.integers(pending - 1, i)) for i in range(pending, rows))]
-    places = [3 + i if i < PLACES - 3 and draw.random() < 0.6 else -1 for i in range(rows - pending)]
-    return Lineage(parents, [0] * rows, [-1] * (pending - 1) + [0, *places], [0])
-
-
-def path_to(lineage: Lineage, row: int) -> list[int]:
-    path = []
-    while row >= 0:
-        path.append(row)
-        row = lineage.parents[row]
-    return path[::-1]
-
-
-@each_isa
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, kind):
-    lineage, layer = ragged_lineage(), Layer(11, shape, kind)
-    expected, after = layer.loop(lineage)
-    before = layer.states.copy()
-
-    o, d = layer.run(isa, lineage)
-
-    assert np.abs(o - expected).max() < 3e-6
-    for row, place in enumerate(lineage.keep):
-        if place >= 0:
-            assert np.abs(layer.states[place] - after[row]).max() < 3e-6
-    others = [i for i in range(PLACES) if i not in lineage.keep]
-    assert same(layer.states[others], before[others])
-    inputs = {name: torch.tensor(m) for name, m in layer.inputs.items()}
-    rule, heads = scan if kind == SCAN else gated_delta, torch.tensor(layer.key_of).long()
-    ours = rule(**inputs, states=torch.tensor(before), lineage=lineage, key_of=heads)
-    assert np.abs(d - ours[1].numpy()).max() < 3e-6
-
-
-@each_isa
-@pytest.mark.parametrize("seed", range(12))
-def test_every_path_of_a_tree_has_the_bits_of_token_by_token(isa, seed):
-    draw = np.random.default_rng(seed)
-    rows = int(draw.integers(2, 24))
-    lineage = random_lineage(rows, draw)
-    layer = Layer(rows, SHAPES[seed % len(SHAPES)], KINDS[seed % len(KINDS)], seed)
-    start = layer.states.copy()
-
-    o, d = layer.run(isa, lineage)
-
-    for leaf in set(range(rows)) - set(lineage.parents):
-        path = path_to(lineage, leaf)
-        alone = layer.tokens(path)
-        alone.states[0] = start[0]
-        for i, row in enumerate(path):
-            one = alone.tokens([i])
-            expected = one.run(isa, chain(1))
-            alone.states = one.states
-            assert same(o[[row]], expected[0])
-            assert same(d[[row]], expected[1])
-            if lineage.keep[row] >= 0:
-                assert same(layer.states[lineage.keep[row]], alone.states[0])
-
-
-@each_isa
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_text_cut_anyhow_leaves_the_same_state(isa, kind):
-    draw, whole = np.random.default_rng(0), Layer(90, kind=kind)
-    pieces, outs = whole.tokens(range(90)), []
-    o, _ = whole.run(isa, chain(90))
-    for first, n in cuts(90, draw):
-        piece = pieces.tokens(range(first, first + n))
-        outs.append(piece.run(isa, chain(n))[0])
-        pieces.states = piece.states
-
-    assert same(o, np.concatenate(outs))
-    assert same(whole.states, pieces.states)
-
-
-@each_isa
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, kind):
-    lineage, layer = ragged_lineage(), Layer(11, shape, kind)
-    lineage = Lineage(lineage.parents, lineage.source, [-1] * 8 + [7, -1, -1], lineage.begins)
-    _, d = layer.run(isa, lineage)
-
-    layer.replay(isa, d, path_to(lineage, 8), 1, 1)
-
-    assert same(layer.states[1], layer.states[7])
-    layer.replay(isa, d, [], 7, 9)
-    assert same(layer.states[9], layer.states[7])
-
-
-@each_isa
-def test_a_row_that_is_not_finite_does_not_reach_its_siblings(isa):
-    lineage, layer, clean = ragged_lineage(), Layer(11), Layer(11)
-    layer.inputs["v"][[2, 7, 9]] = np.nan
-    hit = [2, 3, 7, 9]
-
-    got, expected = (m.run(isa, lineage)[0] for m in (layer, clean))
-
-    assert np.isnan(got[hit]).all()
-    rest = [i for i in range(11) if i not in hit]
-    assert same(got[rest], expected[rest])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_instruction_sets_give_the_same_states(shape, kind):
-    results = []
-    for isa in here():
-        layer = Layer(11, shape, kind)
-        results.append((*layer.run(isa, ragged_lineage()), layer.states))
-
-    for other in results[1:]:
-        assert all(same(a, b) for a, b in zip(results[0], other, strict=True))
+WIDTH = 4
 
 
 def test_a_chain_needs_one_slot_and_a_row_alone_none():

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from attended import KINDS, path_to, random_tree
-from ops_library import KV, Chain, Index, at, attend, cuts, library, memory, same, table
-from test_ops_attention import on_every_isa
-from test_ops_latents import Latents
+from attended import KINDS, Latents, on_every_isa, path_to, random_tree
+from ops_library import KV, Chain, Index, at, attend, cuts, here, library, memory, same, table
 
 pytestmark = pytest.mark.compiles
 SHAPES = [(1, 8, 1, 2), (3, 12, 4, 3), (2, 20, 3, 1), (4, 128, 16, 2), (2, 40, 17, 1), (5, 33, 8, 4)]
@@ -98,6 +96,17 @@ def test_among_equal_scores_the_first_pools_are_chosen():
     got = choose(text.cache("generic", "float32", range(40)), text, slice(39, 40), Chain(0, 1, 39))
 
     assert got.tolist() == [[0, 1, 2]]
+
+
+def test_larger_scores_come_before_equal_ones_of_earlier_pools():
+    """Scores of 0 in all pools but the last: two of them are chosen, the first ones."""
+    text = Indexed(40, (2, 12, 4, 3), 0)
+    text.rows[:], text.weights[:] = 0, 1
+    text.rows[36:, 0, :12] = text.q[39, 0]
+    for isa in here():
+        got = choose(text.cache(isa, "float32", range(40)), text, slice(39, 40), Chain(0, 1, 39))
+
+        assert got.tolist() == [[0, 1, 9]]
 
 
 @draws(18)

@@ -1,10 +1,13 @@
-"""Operators of hyper-connections: against float64, and equal bits on every instruction set and in any company."""
+"""Operators of hyper-connections, native and in torch: against float64, and equal bits in any company."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from ops_library import at, each_isa, same, table
+from spec_kernels.model.mixed_streams import mix_streams, stream_weights, sum_streams
+from spec_kernels.model.shapes import StreamShape
 
 pytestmark = pytest.mark.compiles
 STREAMS = [1, 2, 3, 4, 16]
@@ -42,7 +45,11 @@ def test_weights_of_streams_are_the_formula(isa, streams, rounds):
     x = 3 * normal(streams, 5, (2 + streams) * streams)
     got = weights_of(isa, x, streams, rounds)
 
-    np.testing.assert_allclose(got, balance(x, normal(9, x.shape[1]), normal(8, 3), streams, rounds), rtol=2e-5)
+    base, scale, shape = normal(9, x.shape[1]), normal(8, 3), StreamShape(streams, EPS, rounds)
+    expected = balance(x, base, scale, streams, rounds)
+    np.testing.assert_allclose(got, expected, rtol=2e-5)
+    reference = stream_weights(torch.tensor(x), shape, torch.tensor(base), torch.tensor(scale))
+    np.testing.assert_allclose(reference, expected, rtol=2e-5)
     assert same(got, weights_of("generic", x, streams, rounds))
     assert same(got[3:4], weights_of(isa, np.ascontiguousarray(x[3:4]), streams, rounds))
 
@@ -70,9 +77,14 @@ def test_sums_and_mixes_of_streams_are_formulas(isa, streams, width):
 
     post, mix = weights[:, streams : 2 * streams], weights[:, 2 * streams :].reshape(rows, streams, streams)
     expected = post[:, :, None] * y[:, None] + np.einsum("rji,rjw->riw", mix.astype(np.float64), parts)
-    np.testing.assert_allclose(out, (weights[:, :streams, None] * parts).sum(1), atol=1e-5)
-    np.testing.assert_allclose(mean, parts.mean(1), atol=1e-6)
-    np.testing.assert_allclose(mixed.reshape(expected.shape), expected, atol=2e-5)
+    own = [torch.tensor(m) for m in (x, y, weights)]
+    for sums, means, mixes in (
+        (out, mean, mixed),
+        (sum_streams(own[0], own[2], streams), sum_streams(own[0], None, streams), mix_streams(*own, streams)),
+    ):
+        np.testing.assert_allclose(sums, (weights[:, :streams, None] * parts).sum(1), atol=1e-5)
+        np.testing.assert_allclose(means, parts.mean(1), atol=1e-6)
+        np.testing.assert_allclose(mixes.reshape(expected.shape), expected, atol=2e-5)
     again = x.copy()
     table("generic").stream_mix(at(again), streams * width, at(y), width, at(weights), count, rows, streams, width)
     assert same(mixed, again)

@@ -183,6 +183,8 @@ def test_counters_agree_with_answers(server):
     assert growth("llamacpp:spec_decode_num_draft_tokens_total") == drafted
     assert growth("llamacpp:spec_decode_num_accepted_tokens_total") == accepted
     assert growth("llamacpp:tokens_predicted_total") == sum(a["tokens_predicted"] for a in answers)
+    assert growth("llamacpp:prompt_tokens_total") == sum(a["timings"]["prompt_n"] for a in answers)
+    assert growth("llamacpp:prompt_tokens_cached_total") == sum(a["timings"]["cache_n"] for a in answers) > 0
     assert growth('spec:requests_total{finish_reason="length"}') == 3
     positions = [n for n in after if n.startswith("llamacpp:spec_decode_num_accepted_tokens_per_pos_total")]
     assert sum(growth(n) for n in positions) == accepted

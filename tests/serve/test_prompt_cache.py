@@ -182,6 +182,14 @@ def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
     assert prompt_cache.fitting_prefixes(prefixes, run) == prefixes[2:]
 
 
+def test_a_prefix_that_fills_the_context_is_left_out(run):
+    """No token could follow it."""
+    prefixes = [Prefix((1,) * (run.target.info.context - n)) for n in (1, 0)]
+
+    assert prompt_cache.fitting_prefixes(prefixes[:1], run) == prefixes[:1]
+    assert prompt_cache.fitting_prefixes(prefixes[1:], run) == []
+
+
 def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):
     with pytest.raises(UsageError, match="cannot be read"):
         prompt_cache.read_prefix_file(tmp_path, run)

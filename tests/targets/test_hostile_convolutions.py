@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_core import UsageError, load
 from tests.support.small_models import tiny_lfm2
-from tests.targets.containers import open_model, pack_typed
+from tests.targets.refused import change_options, check_keys, check_missing, check_refused
 from tests.targets.tiny import model, save
 
 KERNEL, HEADS, GATING = "shortconv.l_cache", "attention.head_count_kv", "expert_gating_func"
@@ -67,24 +65,12 @@ REFUSED_KEYS = {
 def test_metadata_of_no_short_convolution_are_refused_by_name(what, tmp_path):
     key, value, message = REFUSED_KEYS[what]
     moe = key == GATING
-    changed = open_model(tiny_lfm2(moe=moe)).copy()
-    changed.pairs[f"{'lfm2moe' if moe else 'lfm2'}.{key}"] = pack_typed(*value)
-    path = tmp_path / "m.gguf"
-    path.write_bytes(changed.bytes())
 
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(path, weights=weights)
-        assert refused.value.hint
+    check_keys(tiny_lfm2(moe=moe), "lfm2moe" if moe else "lfm2", {key: value}, message, tmp_path)
 
 
 def test_a_file_without_its_kernel_is_refused(tmp_path):
-    changed = open_model(tiny_lfm2()).copy()
-    del changed.pairs["lfm2.shortconv.l_cache"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
-
-    with pytest.raises(UsageError, match=r"lfm2\.shortconv\.l_cache is missing"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_missing(tiny_lfm2(), "lfm2.shortconv.l_cache", r"lfm2\.shortconv\.l_cache is missing", tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +96,5 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", REFUSED_OPTIONS)
 def test_options_of_no_short_convolution_are_refused_by_name(what, directory, tmp_path):
     changes, message = REFUSED_OPTIONS[what]
-    for file in directory.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    config = json.loads((directory / "config.json").read_text()) | changes
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.json").write_text(json.dumps(config))
 
-    with pytest.raises(UsageError, match=message):
-        load(tmp_path)
+    check_refused(change_options(directory, tmp_path, changes), message, (True,))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_core import UsageError, load
+from spec_core import load
 from tests.support.small_models import tiny_kimi
-from tests.targets.containers import open_model, pack_typed
 from tests.targets.kimi import save
+from tests.targets.refused import change_options, check_keys, check_missing, check_refused, write_changed
 from tests.targets.tiny import model
 
 RANK, SHARED, KEY, VALUE = (
@@ -52,39 +51,24 @@ REFUSED_KEYS = {
 @pytest.mark.parametrize("what", REFUSED_KEYS)
 def test_metadata_of_no_latent_attention_are_refused_by_name(what, tmp_path):
     key, value, message = REFUSED_KEYS[what]
-    changed = open_model(tiny_kimi()).copy()
-    changed.pairs[f"kimi-linear.{key}"] = pack_typed(*value)
-    path = tmp_path / "m.gguf"
-    path.write_bytes(changed.bytes())
 
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(path, weights=weights)
-        assert refused.value.hint
+    check_keys(tiny_kimi(), "kimi-linear", {key: value}, message, tmp_path)
 
 
 @pytest.mark.parametrize("key", [RANK, SHARED, KEY, VALUE, HEADS, HEAD, KERNEL])
 def test_a_file_without_a_size_is_refused(key, tmp_path):
-    changed = open_model(tiny_kimi()).copy()
-    del changed.pairs[f"kimi-linear.{key}"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
-
-    with pytest.raises(UsageError, match=rf"kimi-linear\.{key} is (missing|'None')"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_missing(tiny_kimi(), f"kimi-linear.{key}", rf"kimi-linear\.{key} is (missing|'None')", tmp_path)
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 1), (2, 2)])
 def test_rates_of_another_shape_are_refused(shape, tmp_path):
     """More dimensions of 1 are left out, and others are not."""
-    changed = open_model(tiny_kimi()).copy()
-    changed.tensors["blk.0.ssm_a"][0] = shape
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
+    file = write_changed(tiny_kimi(), tmp_path, lambda changed: changed.tensors["blk.0.ssm_a"].__setitem__(0, shape))
 
     if 2 not in shape:
-        assert load(tmp_path / "m.gguf", weights=False).info.layers == 4
-        return
-    with pytest.raises(UsageError, match=r"'blk.0.ssm_a' has shape \[2, 2\], \[4\] was needed"):
-        load(tmp_path / "m.gguf", weights=False)
+        assert load(file, weights=False).info.layers == 4
+    else:
+        check_refused(file, r"'blk.0.ssm_a' has shape \[2, 2\], \[4\] was needed", (False,))
 
 
 @pytest.fixture(scope="module")
@@ -119,28 +103,17 @@ REFUSED_BLOCKS = {
 }
 
 
-def change_options(directory: Path, folder: Path, changes: dict[str, Any], linear: dict[str, Any]) -> Path:
-    """The directory with other options."""
-    for file in directory.iterdir():
-        (folder / file.name).symlink_to(file)
-    config = json.loads((directory / "config.json").read_text()) | changes
-    if linear:
-        config["linear_attn_config"] |= linear
-    (folder / "config.json").unlink()
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @pytest.mark.parametrize("what", REFUSED_OPTIONS)
 def test_options_of_no_latent_attention_are_refused_by_name(what, directory, tmp_path):
     changes, message = REFUSED_OPTIONS[what]
 
-    with pytest.raises(UsageError, match=message):
-        load(change_options(directory, tmp_path, changes, {}))
+    check_refused(change_options(directory, tmp_path, changes), message, (True,))
 
 
 @pytest.mark.parametrize("what", REFUSED_BLOCKS)
 def test_blocks_of_neither_or_both_kinds_are_refused(what, directory, tmp_path):
-    with pytest.raises(UsageError, match=r"kda_layers = .*, full_attn_layers = ") as refused:
-        load(change_options(directory, tmp_path, {}, REFUSED_BLOCKS[what]))
-    assert refused.value.hint == "every block of 1 to 3 is needed in one of both lists"
+    folder = change_options(directory, tmp_path, REFUSED_BLOCKS[what], "linear_attn_config")
+
+    refused = check_refused(folder, r"kda_layers = .*, full_attn_layers = ", (True,))
+
+    assert refused.hint == "every block of 1 to 3 is needed in one of both lists"

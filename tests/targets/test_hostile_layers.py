@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_core import UsageError, load
 from tests.support.small_models import tiny_gemma4
-from tests.targets.containers import open_model, pack_typed
+from tests.targets.containers import open_model
+from tests.targets.refused import change_options, check_keys, check_refused, write_changed
 from tests.targets.tiny import model, save
 
 KV, FF, PATTERN = "attention.head_count_kv", "feed_forward_length", "attention.sliding_window_pattern"
@@ -85,31 +84,18 @@ REFUSED_TENSORS: dict[str, tuple[str, str, tuple[int, ...] | None, str]] = {
 }
 
 
-def assert_refused(path: Path, message: str) -> None:
-    """Raise AssertionError unless a file is refused with this message, whether its weights are read or not."""
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(path, weights=weights)
-        assert refused.value.hint
-
-
 @pytest.mark.parametrize("what", REFUSED_KEYS)
 def test_metadata_of_no_such_blocks_are_refused_by_name(what, tmp_path):
     key, value, message = REFUSED_KEYS[what]
-    changed = open_model(tiny_gemma4()).copy()
-    changed.pairs[f"gemma4.{key}"] = pack_typed(*value)
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
 
-    assert_refused(tmp_path / "m.gguf", message)
+    check_keys(tiny_gemma4(), "gemma4", {key: value}, message, tmp_path)
 
 
 @pytest.mark.parametrize("key", MISSING)
 def test_a_file_without_one_of_its_sizes_is_refused(key, tmp_path):
-    changed = open_model(tiny_gemma4()).copy()
-    del changed.pairs[f"gemma4.{key}"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
+    file = write_changed(tiny_gemma4(), tmp_path, lambda model: model.pairs.pop(f"gemma4.{key}"))
 
-    assert_refused(tmp_path / "m.gguf", MISSING[key])
+    check_refused(file, MISSING[key])
 
 
 @pytest.mark.parametrize("what", REFUSED_TENSORS)
@@ -126,15 +112,13 @@ def test_a_tensor_that_is_missing_or_has_another_shape_is_refused(what, tmp_path
         changed.tensors[name] = [shape, "F32", bytes(size)]
     (tmp_path / "m.gguf").write_bytes(changed.bytes())
 
-    assert_refused(tmp_path / "m.gguf", message)
+    check_refused(tmp_path / "m.gguf", message)
 
 
 def test_experts_that_are_not_mentioned_are_refused(tmp_path):
-    changed = open_model(tiny_gemma4("gemma4-moe")).copy()
-    changed.pairs["gemma4.expert_count"] = pack_typed("u32", 0)
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
+    file, message = tiny_gemma4("gemma4-moe"), "is not part of the gemma4 architecture"
 
-    assert_refused(tmp_path / "m.gguf", "is not part of the gemma4 architecture")
+    check_keys(file, "gemma4", {"expert_count": ("u32", 0)}, message, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -187,11 +171,5 @@ REFUSED_OPTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", REFUSED_OPTIONS)
 def test_options_of_no_such_blocks_are_refused_by_name(what, directories, tmp_path):
     name, changes, message = REFUSED_OPTIONS[what]
-    for file in directories[name].iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    config = json.loads((directories[name] / "config.json").read_text()) | changes
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.json").write_text(json.dumps(config))
 
-    with pytest.raises(UsageError, match=message):
-        load(tmp_path)
+    check_refused(change_options(directories[name], tmp_path, changes), message, (True,))

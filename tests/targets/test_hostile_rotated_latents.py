@@ -3,18 +3,19 @@ forms in which converters write them; options that would change a text."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from spec_core import UsageError, load
+from spec_core import load
 from tests.support.small_models import tiny_deepseek
 from tests.targets import gated, latent
 from tests.targets.containers import open_model, pack_typed
 from tests.targets.drive import fresh
 from tests.targets.random_families import lacking
+from tests.targets.refused import change_options, check_keys, check_missing, check_refused
 from tests.targets.tiny import save
 
 pytestmark = pytest.mark.skipif(lacking(latent.FLASH), reason="this transformers has no such classes")
@@ -43,34 +44,20 @@ REFUSED_KEYS: dict[str, tuple[str, tuple[str, Any], str]] = {
 @pytest.mark.parametrize("what", REFUSED_KEYS)
 def test_metadata_of_no_latent_attention_are_refused_by_name(what, tmp_path):
     key, value, message = REFUSED_KEYS[what]
-    changed = open_model(tiny_deepseek()).copy()
-    changed.pairs[f"deepseek2.{key}"] = pack_typed(*value)
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
 
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(tmp_path / "m.gguf", weights=weights)
-        assert refused.value.hint
+    check_keys(tiny_deepseek(), "deepseek2", {key: value}, message, tmp_path)
 
 
 @pytest.mark.parametrize("key", [RANK, SHARED, VALUE])
 def test_a_file_without_a_size_is_refused(key, tmp_path):
-    changed = open_model(tiny_deepseek()).copy()
-    del changed.pairs[f"deepseek2.{key}"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
-
-    with pytest.raises(UsageError):
-        load(tmp_path / "m.gguf", weights=False)
+    check_missing(tiny_deepseek(), f"deepseek2.{key}", ".", tmp_path)
 
 
 def test_softmax_scores_in_groups_are_refused(tmp_path):
-    changed = open_model(tiny_deepseek()).copy()
-    for key, value in ((FUNCTION, 1), ("expert_group_count", 2), ("expert_group_used_count", 1)):
-        changed.pairs[f"deepseek2.{key}"] = pack_typed("u32", value)
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
+    numbers = {FUNCTION: 1, "expert_group_count": 2, "expert_group_used_count": 1}
+    values = {key: ("u32", value) for key, value in numbers.items()}
 
-    with pytest.raises(UsageError, match="softmax scores within 2 groups"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_keys(tiny_deepseek(), "deepseek2", values, "softmax scores within 2 groups", tmp_path)
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])
@@ -110,24 +97,24 @@ REFUSED_OPTIONS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.fixture
+def plain(tmp_path_factory) -> Path:
+    """The folder of a model before its options change."""
+    return tmp_path_factory.mktemp("plain")
+
+
 @pytest.mark.parametrize("what", REFUSED_OPTIONS)
-def test_options_that_change_the_text_are_refused_by_name(what, tmp_path):
+def test_options_that_change_the_text_are_refused_by_name(what, plain, tmp_path):
     family, changes, message = REFUSED_OPTIONS[what]
     model = (latent if family in latent.FAMILIES else gated).draw_model(family, 1)
-    save(model, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(config | changes), "utf-8")
+    save(model, plain)
 
-    with pytest.raises(UsageError, match=message):
-        load(tmp_path, weights=False)
+    check_refused(change_options(plain, tmp_path, changes), message, (False,))
 
 
 @pytest.mark.parametrize("bases", [[1e4, 1e4, 1e4], [0, 0, 0], [1e4], "no"])
-def test_other_rotations_of_muse_glimmer_are_refused(bases, tmp_path):
-    save(gated.draw_model(gated.MUSE, 1), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    config["text_config"]["layer_rope_theta"] = bases
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+def test_other_rotations_of_muse_glimmer_are_refused(bases, plain, tmp_path):
+    save(gated.draw_model(gated.MUSE, 1), plain)
+    folder = change_options(plain, tmp_path, {"layer_rope_theta": bases}, "text_config")
 
-    with pytest.raises(UsageError, match="layer_rope_theta"):
-        load(tmp_path, weights=False)
+    check_refused(folder, "layer_rope_theta", (False,))

@@ -3,16 +3,14 @@
 # ruff: noqa: E501
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_core import UsageError, load
 from tests.support.small_models import tiny_scanned
-from tests.targets.containers import open_model, pack_typed
+from tests.targets.containers import Model
+from tests.targets.refused import ABSENT, change_options, check_keys, check_missing, check_refused, write_changed
 from tests.targets.scanned import FALCON, GRANITE, NEMOTRON, draw_model
 from tests.targets.tiny import save
 
@@ -57,39 +55,25 @@ REFUSED_KEYS = {
 @pytest.mark.parametrize("what", REFUSED_KEYS)
 def test_metadata_of_no_mamba2_are_refused_by_name(what, tmp_path):
     family, key, value, message = REFUSED_KEYS[what]
-    changed = open_model(tiny_scanned(family)).copy()
-    changed.pairs[f"{family}.{key}"] = pack_typed(*value)
-    path = tmp_path / "m.gguf"
-    path.write_bytes(changed.bytes())
 
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(path, weights=weights)
-        assert refused.value.hint
+    check_keys(tiny_scanned(family), family, {key: value}, message, tmp_path)
 
 
 @pytest.mark.parametrize("family", [GRANITE, FALCON, MOE])
 @pytest.mark.parametrize("key", [HEADS, INNER, GROUPS, STATE, KERNEL])
 def test_a_file_without_a_size_is_refused(family, key, tmp_path):
-    changed = open_model(tiny_scanned(family)).copy()
-    del changed.pairs[f"{family}.{key}"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
-
-    with pytest.raises(UsageError, match=rf"{family}\.{key} is missing"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_missing(tiny_scanned(family), f"{family}.{key}", rf"{family}\.{key} is missing", tmp_path)
 
 
 @pytest.mark.parametrize(
     "name", ["ssm_a", "ssm_d", "ssm_dt.bias", "ssm_conv1d.weight", "ssm_norm.weight", "ssm_out.weight"]
 )
 def test_a_tensor_of_another_shape_is_refused(name, tmp_path):
-    changed = open_model(tiny_scanned(GRANITE)).copy()
-    shape = changed.tensors[f"blk.0.{name}"][0]
-    changed.tensors[f"blk.0.{name}"][0] = (*shape[:-1], shape[-1] // 2, 2)
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
+    def reshape(model: Model) -> None:
+        tensor = model.tensors[f"blk.0.{name}"]
+        tensor[0] = (*tensor[0][:-1], tensor[0][-1] // 2, 2)
 
-    with pytest.raises(UsageError, match=rf"'blk.0.{name}' has shape"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_refused(write_changed(tiny_scanned(GRANITE), tmp_path, reshape), rf"'blk.0.{name}' has shape", (False,))
 
 
 REFUSED_JSON: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -107,8 +91,8 @@ REFUSED_JSON: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon: a multiplier of 0": (FALCON, {"mlp_multipliers": [1.0, 0]}, "mlp_multipliers"),
     "falcon: a text for multipliers": (FALCON, {"mlp_multipliers": "11"}, "mlp_multipliers"),
     "falcon: projections with biases": (FALCON, {"projectors_bias": True}, "projectors_bias = True"),
-    "nemotron: an unknown letter": (MOE, {"layers_block_type": None, "hybrid_override_pattern": "MX"}, "hybrid_override_pattern = 'MX'"),
-    "nemotron: no blocks": (MOE, {"layers_block_type": None, "hybrid_override_pattern": ""}, "hybrid_override_pattern = ''"),
+    "nemotron: an unknown letter": (MOE, {"layers_block_type": ABSENT, "hybrid_override_pattern": "MX"}, "hybrid_override_pattern = 'MX'"),
+    "nemotron: no blocks": (MOE, {"layers_block_type": ABSENT, "hybrid_override_pattern": ""}, "hybrid_override_pattern = ''"),
     "nemotron: numbers for blocks": (MOE, {"layers_block_type": [1, None]}, "hybrid_override_pattern"),
     "nemotron: lists for blocks": (MOE, {"layers_block_type": [["M"], {}]}, "hybrid_override_pattern"),
     "nemotron: another activation": (MOE, {"mlp_hidden_act": "silu"}, "mlp_hidden_act = 'silu' is not supported"),
@@ -126,14 +110,5 @@ def directories(tmp_path_factory) -> dict[str, Path]:
 @pytest.mark.parametrize("what", REFUSED_JSON)
 def test_configs_of_another_model_are_refused_by_name(what, directories, tmp_path):
     family, changes, message = REFUSED_JSON[what]
-    raw = json.loads((directories[family] / "config.json").read_text("utf-8"))
-    raw = {key: value for key, value in (raw | changes).items() if value is not None}
-    for file in directories[family].iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "config.json").write_text(json.dumps(raw), "utf-8")
 
-    with pytest.raises(UsageError) as refused:
-        load(tmp_path, weights=False)
-    assert re.search(message, f"{refused.value.reason} {refused.value.hint}"), refused.value
-    assert refused.value.hint
+    check_refused(change_options(directories[family], tmp_path, changes), message, (False,))

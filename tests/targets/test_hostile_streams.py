@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spec_core import UsageError, load
 from tests.support.small_models import tiny_streamed
-from tests.targets.containers import open_model, pack_typed
+from tests.targets.refused import change_options, check_keys, check_missing, check_refused
 from tests.targets.streamed import GLM, save
 from tests.targets.tiny import model
 
@@ -67,25 +65,13 @@ REFUSED_KEYS = {
 @pytest.mark.parametrize("what", REFUSED_KEYS)
 def test_metadata_of_no_streams_and_no_index_are_refused_by_name(what, tmp_path):
     key, value, message = REFUSED_KEYS[what]
-    changed = open_model(tiny_streamed()).copy()
-    changed.pairs[f"glm5-next.{key}"] = pack_typed(*value)
-    path = tmp_path / "m.gguf"
-    path.write_bytes(changed.bytes())
 
-    for weights in (False, True):
-        with pytest.raises(UsageError, match=message) as refused:
-            load(path, weights=weights)
-        assert refused.value.hint
+    check_keys(tiny_streamed(), "glm5-next", {key: value}, message, tmp_path)
 
 
 @pytest.mark.parametrize("key", [COUNT, EPS, ROUNDS, HEADS, DIM, TOP, POOL, QUERIES])
 def test_a_file_without_a_size_is_refused(key, tmp_path):
-    changed = open_model(tiny_streamed()).copy()
-    del changed.pairs[f"glm5-next.{key}"]
-    (tmp_path / "m.gguf").write_bytes(changed.bytes())
-
-    with pytest.raises(UsageError, match=rf"glm5-next\.{key} is (missing|'None')"):
-        load(tmp_path / "m.gguf", weights=False)
+    check_missing(tiny_streamed(), f"glm5-next.{key}", rf"glm5-next\.{key} is (missing|'None')", tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -116,29 +102,15 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def change_options(directory: Path, folder: Path, changes: dict[str, Any], linear: dict[str, Any]) -> Path:
-    """The directory with other options."""
-    for file in directory.iterdir():
-        (folder / file.name).symlink_to(file)
-    config = json.loads((directory / "config.json").read_text())
-    config["text_config"] |= changes
-    if linear:
-        config["text_config"]["linear_attn_config"] |= linear
-    (folder / "config.json").unlink()
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @pytest.mark.parametrize("what", REFUSED_OPTIONS)
 def test_options_of_no_streams_and_no_index_are_refused_by_name(what, directory, tmp_path):
     changes, message = REFUSED_OPTIONS[what]
 
-    with pytest.raises(UsageError, match=message):
-        load(change_options(directory, tmp_path, changes, {}))
+    check_refused(change_options(directory, tmp_path, changes, "text_config"), message, (True,))
 
 
 @pytest.mark.parametrize("floor", [1.0, 0.0, "low", float("nan"), True])
 def test_decays_that_do_not_fall_are_refused(floor, directory, tmp_path):
-    with pytest.raises(UsageError, match="gate_lower_bound = ") as refused:
-        load(change_options(directory, tmp_path, {}, {"gate_lower_bound": floor}))
-    assert refused.value.hint == "a number below 0 is needed"
+    folder = change_options(directory, tmp_path, {"gate_lower_bound": floor}, "text_config.linear_attn_config")
+
+    assert check_refused(folder, "gate_lower_bound = ", (True,)).hint == "a number below 0 is needed"

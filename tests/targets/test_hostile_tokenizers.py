@@ -67,6 +67,17 @@ def test_an_id_that_a_small_file_only_announces_is_refused_beside_a_model_too(tm
         from_sentencepiece(tmp_path)
 
 
+@pytest.mark.parametrize("size", [-11, -1, 1 << 40])
+def test_a_field_of_a_model_whose_length_cannot_be_is_refused_at_once(tmp_path, size):
+    """A length below zero would lead back to the field itself."""
+    number = size % (1 << 64)
+    length = bytes(number >> shift & 127 | (128 if number >> shift + 7 else 0) for shift in range(0, 64, 7))
+    (tmp_path / "tokenizer.model").write_bytes(b"\x0a" + length.rstrip(b"\0"))
+
+    with pytest.raises(UsageError, match="tokenizer.model"):
+        from_sentencepiece(tmp_path)
+
+
 PATTERN = {"Regex": "(b*)*c|(a|a)*$|(?=(a+)+d)"}
 
 

@@ -10,6 +10,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
+from spec_kernels.ops.rope import frequencies
+from spec_targets.architectures.rope import Scaling, rope_frequencies
 
 from spec_core import Needs, load
 from tests.support.golden import golden
@@ -134,3 +136,12 @@ def test_a_file_and_a_directory_of_one_model_give_the_same_bits(family, kernels)
     tokens = file.tokens("prompt_37")
 
     assert torch.equal(fresh(file.target, tokens).logits, fresh(directory.target, tokens).logits)
+
+
+@pytest.mark.parametrize("context, divisors", [(63, (1.0, 2.0)), (64, (1.0, 2.0)), (65, (4.0, 8.0))])
+def test_longrope_takes_its_long_factors_beyond_the_original_context(context, divisors):
+    scaling = Scaling("longrope", original=64, short=(1.0, 2.0), long=(4.0, 8.0))
+
+    theta, _ = rope_frequencies(4, 1e4, scaling, None, context)
+
+    assert torch.equal(theta, frequencies(4, 1e4) / torch.tensor(divisors))

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from spec_nemotron_labs import NemotronLabs
 
-from spec_core import Part, Refused, Run, Sampling, load
+from spec_core import Part, Refused, Run, load
 from spec_core.testing import DrafterConformance
 from spec_core.toolkit import forward, open_sequence
 
@@ -54,23 +54,10 @@ class TestNemotronLabs(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
-def texts(methods, temperature, at_once=8, **options):
-    run = Run(load("zoo:pico", threads=1, **options), methods, max_sequences=at_once)
-    sampling = Sampling(temperature=temperature)
-    seqs = [run.submit(PROMPTS[i % 2], max_tokens=24, sampling=sampling, seed=i) for i in range(8)]
-    while run.busy:
-        run.step()
-    results = [run.take(seq) for seq in seqs]
-    return [one.tokens for one in results], sum(one.stats["accepted"] for one in results)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kernels", ["native", "reference"])
-def test_texts_are_plain_alone_and_in_a_batch(adapter, temperature, kernels):
-    plain, _ = texts([], temperature, kernels=kernels)
-    for at_once in (1, 8):
-        drafted, _ = texts([NemotronLabs(adapter, block=4, mask=0, p_min=0.0)], temperature, at_once, kernels=kernels)
-        assert drafted == plain
+def test_texts_are_plain_alone_and_in_a_batch(check_plain, adapter, temperature, kernels):
+    check_plain(lambda: NemotronLabs(adapter, block=4, mask=0, p_min=0.0), temperature, kernels=kernels)
 
 
 def test_a_row_predicts_its_own_position(adapter):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from spec_orthrus import Orthrus
 
-from spec_core import Part, Refused, Run, Sampling, load
+from spec_core import Part, Refused, Run, load
 from spec_core.errors import UsageError
 from spec_core.testing import DrafterConformance
 from spec_core.toolkit import forward, open_sequence
@@ -16,7 +16,6 @@ from spec_core.toolkit import forward, open_sequence
 GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden"
 HF = {"attn_q": "q_proj_diff", "attn_k": "k_proj_diff", "attn_v": "v_proj_diff", "attn_output": "o_proj_diff"}
 HF |= {"attn_q_norm": "q_norm_diff", "attn_k_norm": "k_norm_diff"}
-PROMPTS = ["def add(a, b):\n", "x = [1, 1, 1, 1, "]
 
 
 def write_weights(folder, model="zoo:pico", near=0.02):
@@ -50,24 +49,10 @@ class TestOrthrus(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
-def texts(methods, temperature, at_once=8, **options):
-    run = Run(load("zoo:pico", threads=1, **options), methods, max_sequences=at_once)
-    sampling = Sampling(temperature=temperature)
-    seqs = [run.submit(PROMPTS[i % 2], max_tokens=24, sampling=sampling, seed=i) for i in range(8)]
-    while run.busy:
-        run.step()
-    results = [run.take(seq) for seq in seqs]
-    return [one.tokens for one in results], sum(one.stats["accepted"] for one in results)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("options", [{}, {"kernels": "reference"}])
-def test_texts_are_plain_alone_and_in_a_batch(weights, temperature, options):
-    plain, _ = texts([], temperature, **options)
-    for at_once in (1, 8):
-        drafted, accepted = texts([Orthrus(weights, p_min=0.0)], temperature, at_once, **options)
-        assert drafted == plain
-    assert accepted > 0
+def test_texts_are_plain_alone_and_in_a_batch(check_plain, weights, temperature, options):
+    assert check_plain(lambda: Orthrus(weights, p_min=0.0), temperature, **options)["accepted"] > 0
 
 
 def test_what_does_not_fit_is_refused_by_name(weights, tmp_path):

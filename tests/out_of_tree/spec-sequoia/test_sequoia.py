@@ -5,10 +5,9 @@ from functools import cache
 import pytest
 from spec_sequoia import Sequoia, shape_of
 
-from spec_core import Refused, Run, Sampling, load
+from spec_core import Refused, Run, load
 from spec_core.testing import DrafterConformance
 
-PROMPTS = ["def add(a, b):\n", "x = [1, 1, 1, 1, "]
 load_target = cache(lambda: load("zoo:pico", threads=1))
 
 
@@ -20,28 +19,12 @@ class TestSequoia(DrafterConformance):
         return load_target()
 
 
-def texts(methods, temperature, at_once=8, on_step=None):
-    run = Run(load_target(), methods, max_sequences=at_once)
-    if on_step is not None:
-        run.observe(on_step)
-    sampling = Sampling(temperature=temperature)
-    seqs = [run.submit(PROMPTS[i % 2], max_tokens=24, sampling=sampling, seed=i) for i in range(8)]
-    while run.busy:
-        run.step()
-    results = [run.take(seq) for seq in seqs]
-    return [one.tokens for one in results], sum(one.stats["accepted"] for one in results)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_texts_are_plain_alone_and_in_a_batch(temperature):
-    plain, _ = texts([], temperature)
-    for at_once in (1, 8):
-        drafted, accepted = texts([Sequoia("zoo:pico-draft")], temperature, at_once)
-        assert drafted == plain
-    assert accepted > 0
+def test_texts_are_plain_alone_and_in_a_batch(check_plain, temperature):
+    assert check_plain(lambda: Sequoia("zoo:pico-draft"), temperature)["accepted"] > 0
 
 
-def test_a_tree_of_twelve_nodes_evaluates_at_most_thirteen_rows():
+def test_a_tree_of_twelve_nodes_evaluates_at_most_thirteen_rows(texts):
     """In every step after the prompt's first one: the tokens that are new in the text, and every inner node once."""
     counts = []
 

@@ -3,7 +3,7 @@
 import pytest
 from spec_windowed import Windowed
 
-from spec_core import Refused, Run, Sampling, load
+from spec_core import Refused, Run, load
 from spec_core.testing import DrafterConformance
 
 PROMPTS = ["def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n", "x = [1, 1, 1, 1, 2, 1, 1, 1, 1, 2, 1, 1, "]
@@ -17,26 +17,14 @@ class TestWindowed(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
-def texts(methods, temperature, at_once=8, **loading):
-    run = Run(load("zoo:pico", threads=1, **loading), methods, max_sequences=at_once)
-    sampling = Sampling(temperature=temperature)
-    seqs = [run.submit(PROMPTS[i % 2], max_tokens=24, sampling=sampling, seed=i) for i in range(8)]
-    while run.busy:
-        run.step()
-    results = [run.take(seq) for seq in seqs]
-    return [one.tokens for one in results], sum(one.stats["accepted"] for one in results)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
     "loading", [{}, {"kernels": "reference"}, {"cache_dtype": "q8"}], ids=["native", "reference", "q8"]
 )
-def test_texts_are_plain_alone_and_in_a_batch(temperature, loading):
-    plain, _ = texts([], temperature, **loading)
-    for at_once in (1, 8):
-        drafted, accepted = texts([Windowed(window=16, sinks=2)], temperature, at_once, **loading)
-        assert drafted == plain
-    assert accepted > 0
+def test_texts_are_plain_alone_and_in_a_batch(check_plain, temperature, loading):
+    make = lambda: Windowed(window=16, sinks=2)
+
+    assert check_plain(make, temperature, prompts=PROMPTS, **loading)["accepted"] > 0
 
 
 def test_a_window_over_the_whole_text_drafts_what_the_target_chooses():

@@ -104,8 +104,8 @@ def _fields(raw: Any) -> Iterator[tuple[int, Any]]:
             value, at = _varint(raw, at)
         elif kind == BYTES:
             size, at = _varint(raw, at)
-            if size > len(raw) - at:
-                raise ValueError("a field is longer than its message")
+            if not 0 <= size <= len(raw) - at:
+                raise ValueError("a field is longer than its message, or shorter than nothing")
             value, at = bytes(raw[at : at + size]), at + size
         elif kind == FIXED32:
             value, at = struct.unpack_from("<f", raw, at)[0], at + 4
