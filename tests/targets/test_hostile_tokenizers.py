@@ -74,7 +74,7 @@ def test_a_field_of_a_model_whose_length_cannot_be_is_refused_at_once(tmp_path, 
     length = bytes(number >> shift & 127 | (128 if number >> shift + 7 else 0) for shift in range(0, 64, 7))
     (tmp_path / "tokenizer.model").write_bytes(b"\x0a" + length.rstrip(b"\0"))
 
-    with pytest.raises(UsageError, match="tokenizer.model"):
+    with pytest.raises(UsageError, match=r"tokenizer\.model"):
         from_sentencepiece(tmp_path)
 
 
