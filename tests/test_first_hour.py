@@ -50,6 +50,7 @@ def test_the_quickstart_can_be_followed(hour):
     follow(ROOT / "docs" / "quickstart.md", Newcomer(env), folder)
 
 
+@pytest.mark.release
 def test_a_method_is_begun_tested_and_compared(hour):
     """`spec new` writes a package whose tests pass; installed, it is compared by name, with plain decoding's text."""
     env, folder = hour

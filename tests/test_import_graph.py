@@ -69,6 +69,7 @@ def test_a_commit_that_does_not_exist_ends_with_the_message_of_git():
         changed_files("nowhere")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_the_command_lists_tests_of_the_working_tree():
     command = [sys.executable, "-m", "tools.import_graph", "HEAD"]

@@ -59,6 +59,7 @@ def theirs(wheel, tmp_path_factory):
     return environment(folder / "env", wheel, *sources), folder
 
 
+@pytest.mark.release
 def test_it_is_listed_with_its_own_distribution(theirs, tmp_path):
     """From metadata: name, kind, distribution, version; its description is that of its source."""
     rows = map(json.loads, theirs[0].shell("spec plugins --json", tmp_path).splitlines())
@@ -80,6 +81,7 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
     assert echo["stats"]["accepted"] > 0
 
 
+@pytest.mark.release
 def test_published_methods_change_no_text(theirs, tmp_path):
     """Greedy and sampled, with heads that hardly learned, a small corpus, a draft model that knows no mask,
     and vectors that are embeddings."""

@@ -216,6 +216,7 @@ def test_the_glossary_registers_every_synonym(read_page):
 # the built site
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_every_page_is_in_the_site(site):
     assert [page for page in PAGES if not (site / page).exists()] == []

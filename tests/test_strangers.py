@@ -43,6 +43,7 @@ HELD = (
 """Tests that look for plugins by name, or for all that are installed."""
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_tests_hold_beside_strangers_plugins(tmp_path):
     folder = tmp_path / "strange-1.0.dist-info"

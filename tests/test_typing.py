@@ -189,6 +189,7 @@ def test_every_package_says_that_it_is_typed():
     assert [root.name for root in roots if re.match(r"spec_\w+$", root.name) and not (root / "py.typed").exists()] == []
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_an_editable_install_shows_its_types(tmp_path):
     """Without a path of its own, mypy finds the packages in the folders that the install lists."""

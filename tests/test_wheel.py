@@ -35,6 +35,7 @@ def test_a_pure_wheel_serves_every_machine(wheel):
     assert not [n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".so")]
 
 
+@pytest.mark.release
 def test_without_the_native_forward_everything_runs_and_says_so(stranger, tmp_path):
     output = " ".join(stranger.shell("spec env", tmp_path).split())
     assert "no native forward: the extension was not built" in output
@@ -42,6 +43,7 @@ def test_without_the_native_forward_everything_runs_and_says_so(stranger, tmp_pa
     assert '"tokens"' in stranger.shell("spec generate -m zoo:pico -p 'def f(' -n 2 --json", tmp_path)
 
 
+@pytest.mark.release
 def test_without_a_compiler_the_installation_goes_on(wheel, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(wheel.parent / "source", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))

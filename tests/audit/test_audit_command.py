@@ -188,6 +188,7 @@ def test_a_damaged_record_is_refused(tmp_path, line):
         Record(tmp_path / "record", {})
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("faults", [{}, {"stale_state": 1}, {"refused": ("n",)}], ids=["none", "stale", "no n"])
 def test_no_audit_asks_for_more_than_it_announced(faults):
     """The session raises an error if it would."""

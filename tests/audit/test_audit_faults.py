@@ -54,6 +54,7 @@ def test_a_stale_state_is_found_in_greedy_texts(strength):
     assert any(promise.startswith("greedy texts") for promise in failing(result))
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", SAMPLED)
 def test_a_wrong_distribution_is_found(fault):

@@ -90,6 +90,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.repeats(10)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_parts_that_do_not_agree_are_refused_or_shown(lines, change):
     change(lines)

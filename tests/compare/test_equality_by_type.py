@@ -25,6 +25,7 @@ def texts_of(folder, contender):
     return {r.prompt: r.tokens for lap in read_results(folder).laps for r in lap.records if r.contender == contender}
 
 
+@pytest.mark.release
 def test_every_contender_is_judged_in_its_own_type(folder):
     body = json.loads((folder / "summary.json").read_text())
     rows = {(row["contender"], row["dtype"]): row for row in body["equality"]}

@@ -101,6 +101,7 @@ def test_a_loop_that_does_not_end_plans_exceeds_the_bound():
     assert simulate("middle", right, planner=Endless()).excess > WORST
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("turns", [False, True], ids=["steady", "turning"])
 def test_random_machines_keep_the_bound_and_no_controller_fails(turns):
     """Spikes, clocks that stand, batches, budgets, several methods, texts that begin and end.

@@ -139,6 +139,7 @@ CHAINS = ["sd", "ds", "sds", "dsd", "ssd", "dds"]
 TREES = ["Sd", "Ds", "SD", "DS", "dS", "sD", "Ss"]
 
 
+@pytest.mark.repeats(12)
 @rules
 @pytest.mark.parametrize("curve", ["memory", "stepped"])
 @pytest.mark.parametrize("methods", CHAINS)
@@ -152,6 +153,7 @@ def test_chains_of_several_methods(rule, methods, curve):
     assert away(world, chances) < EXACT
 
 
+@pytest.mark.repeats(14)
 @rules
 @pytest.mark.parametrize("only", [1, 8], ids=["likeliest-leaf", "every-leaf"])
 @pytest.mark.parametrize("methods", TREES)
@@ -183,6 +185,7 @@ def test_a_sampled_token_that_is_cut_for_its_own_chance_shifts_the_distribution(
     assert away(world, chances) > SHIFTED
 
 
+@pytest.mark.repeats(3)
 @ratios
 @pytest.mark.parametrize("methods", ["sd", "ds", "Sd"])
 def test_a_chance_of_one_for_a_sampled_token_shifts_the_distribution(rule, methods):

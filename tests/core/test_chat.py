@@ -53,6 +53,7 @@ def test_a_system_prompt_comes_first_and_begins_a_new_conversation():
     assert "a new conversation" in err
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("temperature", ["0", "0.8"])
 def test_plain_generates_the_same_text_without_drafts(temperature):
     out, err, _ = talk("x = 1\nx = 1\nx = 1\nx =".replace("\n", " "), "/plain", flags=["--temperature", temperature])
@@ -97,6 +98,7 @@ def test_edit_takes_the_place_of_the_last_message():
     assert talk("def add(a, b):", "/edit x = 1")[0].endswith(f"\n{expected}\n")
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("command", ["/again", "/plain", "/edit x", "/stats"])
 def test_commands_that_need_an_answer_say_so(command):
     out, err, code = talk(command)

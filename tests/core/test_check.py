@@ -67,6 +67,7 @@ def test_as_json_it_lists_every_promise(check):
     assert [one["check"] for one in outcomes if one["result"] == "broken"] == ["test_it_drafts_after_the_kits_prompts"]
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("plugin", ["rejection", "auto", "gguf:{dense}", "gdn-rollback -m {hybrid}"])
 def test_plugins_of_every_kind_can_be_checked(check, plugin):

@@ -46,12 +46,14 @@ def rows(count: int, seed: int = 0) -> list[torch.Tensor]:
     return [case.row for case in choices.cases(seed, count) if math.isfinite(case.row.max())]
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_choice_is_that_of_the_reference(isa, seed):
     """10,000 over all settings, rows and instruction sets: token, largest logit, and distance of the two best."""
     assert not choices.differing(isa, seed, 1700)
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
 def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
     """Every token with the noise and history of its position, and not more tokens than the buffer holds."""
@@ -78,6 +80,7 @@ def noise_of(case):
     return lambda seq, i, ids: gumbel(seed, case.t + i, ids, stream, domain + i * (1 << 16) & 0xFFFFFFFF)
 
 
+@pytest.mark.repeats(12)
 @pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
 @pytest.mark.parametrize("noise", [False, True], ids=["by probability", "by noise"])
 @pytest.mark.parametrize("count_max", [2, 5, 64])
@@ -95,6 +98,7 @@ def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, count_max, noise, part):
         assert choices.rank(case, count_max, ids, noise) == expected, case
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [49_152, 151_936])
 def test_a_choice_from_a_large_vocabulary_is_that_of_the_reference(isa, size):
@@ -144,6 +148,7 @@ def test_probabilities_are_those_of_the_softmax(isa):
         assert np.allclose([chance for _, chance in pairs], best.values[:20], rtol=3e-6, atol=0)
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("warper", WARPERS)
 def test_texts_are_the_same_without_the_extension(warper, monkeypatch):
     """Trees and histories with a drafted prefix, all in one run; the numbers of accepted drafts are equal too."""

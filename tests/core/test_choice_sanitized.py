@@ -35,6 +35,7 @@ def runtime(name: str) -> str:
     return subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_no_sanitizer_complains_about_a_choice():
     if shutil.which("gcc") is None or not all(os.path.isabs(runtime(f"lib{name}.so")) for name in ("asan", "ubsan")):

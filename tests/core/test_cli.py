@@ -90,6 +90,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
     assert "12 tokens" in err
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("output", ["&-", "/dev/full"], ids=["closed", "full"])
 @pytest.mark.parametrize(

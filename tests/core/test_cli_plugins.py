@@ -305,6 +305,7 @@ def test_a_setting_of_a_controller_that_is_not_used_names_its_option(spec):
     assert code == 2 and "add --control auto" in err
 
 
+@pytest.mark.release
 def test_names_of_plugins_do_not_touch_the_next_column(spec):
     rows = spec("plugins")[1].splitlines()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 from spec_cli.main import run_command
 from spec_commands.heap import frozen_heap
 
@@ -29,6 +30,7 @@ def test_only_objects_that_existed_before_are_left_out():
     assert old() is None and gc.get_freeze_count() == 0
 
 
+@pytest.mark.release
 def test_texts_are_generated_and_compared_so(monkeypatch):
     counts, step = [], Run.step
     monkeypatch.setattr(Run, "step", lambda run: (counts.append(gc.get_freeze_count()), step(run))[1])

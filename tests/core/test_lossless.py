@@ -41,6 +41,7 @@ def ragged_requests(seed: int, temperature: float, count: int = 5) -> list[Reque
     ]
 
 
+@pytest.mark.repeats(15)
 @pytest.mark.parametrize("temperature", TEMPERATURES, ids=lambda t: f"T{t}")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -107,6 +108,7 @@ def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind)
             assert len(result.tokens) == len(expected) or result.finish_reason == "cancelled"
 
 
+@pytest.mark.repeats(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_schedules_keep_text_state_and_rows(seed):
     """Everything at once, at random; after every step all states equal fresh forwards, all rows come once."""

@@ -129,6 +129,7 @@ ROWS = {
 }
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
 def test_the_winner_has_the_distribution_of_the_row(name, over):

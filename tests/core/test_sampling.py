@@ -99,6 +99,7 @@ def test_the_support_and_its_distribution_are_those_written_down(name):
         np.testing.assert_allclose(distribution_of(logits, sampling, HISTORY, 4), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.repeats(9)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_choice_has_the_distribution_written_down(name):
     """Chi-square of 2,000 choices against the directly computed distribution."""

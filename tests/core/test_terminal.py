@@ -99,6 +99,7 @@ def test_a_comparison_leaves_no_bar_on_the_terminal():
     assert any("ngram" in line for line in terminal.screen())
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize(("asked", "message"), [("100000", "(the context of 2048 tokens is full)"), ("4", "(-n 4)")])
 def test_the_limit_that_ended_a_text_is_named(asked, message):
     arguments = ["generate", "-m", "zoo:pico", "-p", "x", "-n", asked, "--ignore-eos", "--method", "ngram"]

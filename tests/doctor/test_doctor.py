@@ -72,6 +72,7 @@ def prompts_file(folder):
     return folder / "prompts.jsonl"
 
 
+@pytest.mark.release
 def test_the_command_names_the_cause_and_writes_a_head_that_is_read_rightly(tied_head, tmp_path, capsys):
     prompts, fixed = prompts_file(tmp_path), tmp_path / "fixed"
     words = [tied_head, "-m", "zoo:pico", "--threads", 1, "--prompts", prompts, "--json"]

@@ -155,6 +155,7 @@ def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, mo
     assert caught.value.hint
 
 
+@pytest.mark.repeats(17)
 @pytest.mark.parametrize("engine, model, method", [run for run in RUNS if run[0] not in HOSTED])
 def test_every_other_method_drafts_in_a_run(engine, model, method):
     served = target(engine, model)

@@ -70,6 +70,7 @@ def test_the_matrices_of_a_quantised_model_are_dequantised():
 PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two three one"]
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("kind", ["ngram", "recycling", "eagle3", "dflash"])
 def test_methods_draft_for_a_quantised_model_and_change_no_text(kind):
     quantised = int8(written("zoo:pico"))

@@ -123,6 +123,7 @@ def plain(model: str, temperature: float) -> list[list[int]]:
     return [run.generate(p, **REQUEST, temperature=temperature, seed=i).result.tokens for i, p in enumerate(PROMPTS)]
 
 
+@pytest.mark.repeats(9)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_drafts_and_changes_no_text(name, temperature):

@@ -45,6 +45,7 @@ def open_texts(name: str, parts: list[int]) -> list:
     return seqs
 
 
+@pytest.mark.repeats(6)
 @pytest.mark.parametrize("blocks", [[0], [0, 1, 2], [1, 3], range(10)], ids=["one", "three", "some", "all"])
 @pytest.mark.parametrize(("window", "sinks"), [(0, 0), (5, 0), (4, 2), (1, 0)])
 def test_rows_are_those_of_the_reference(blocks, window, sinks):

@@ -58,6 +58,7 @@ def test_a_draft_is_kept_up_to_the_first_token_that_is_not_the_best_one():
     assert sample(logits, [-1, 1, 4], 0.0, [0]) == [[3]]
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("drafted", [0, 2, -1])
 def test_a_sampled_token_has_the_distribution_of_the_model_whatever_was_drafted(drafted):
     torch.manual_seed(0)

@@ -25,6 +25,7 @@ PACKAGES = {
 }  # fmt: skip
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_of_a_stranger_is_named(name, tmp_path):
     metadata, points, module, method, message, works = PACKAGES[name]

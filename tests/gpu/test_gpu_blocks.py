@@ -142,6 +142,7 @@ def test_a_matrix_is_hardly_larger_than_in_its_file(type):
     assert size <= LARGE.get(type, 1.15) * 24 * TYPES[type].row_bytes(1024)
 
 
+@pytest.mark.repeats(9)
 @pytest.mark.parametrize("rows, n, blocks", [(5, 50, 1), (20, 33, 7), (3, 140, 33)])
 @pytest.mark.parametrize("type", FORMS)
 def test_products_and_gated_ones(type, rows, n, blocks):

@@ -57,6 +57,7 @@ def check(step: Step, chosen: set[int]) -> None:
             assert (tokens[at], largest[at]) == draw.choose(step.output.logits)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.5])
 @pytest.mark.parametrize("parents", [None, (-1, -1, 0, 1)])
 def test_tokens_are_those_of_the_core(target, temperature, parents):
@@ -131,6 +132,7 @@ class OnDevice:
         monkeypatch.setattr(device, "_load", lambda *_: count_calls)
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("methods", [[], ["ngram"]])
 def test_a_run_reads_them(target, monkeypatch, methods):
     """Texts equal the host's choice; the chooser is called for penalties alone, and for a whole prompt."""

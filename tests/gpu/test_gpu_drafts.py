@@ -112,6 +112,7 @@ def test_rows_that_a_rule_reads_are_kept():
     assert result.stats["accepted"] == result.stats["drafted"] > 0
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("depths", [1, 2, 3])
 def test_next_token_layers_draft_as_in_plain_torch(depths):
     """Greedy, drawn, and chosen on the host; of several layers each has a call of its own."""

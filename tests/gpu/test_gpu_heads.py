@@ -33,6 +33,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("name", HEADS)
 def test_published_heads(name, tmp_path):
     check_published(name, "model-f32.gguf", "ctx20", "gpu", tmp_path / "drafts.safetensors")
@@ -52,6 +53,7 @@ ANCHORED = {"context_norm": False, "anchored": True}
 """A reading in which windows end at the first row of a block."""
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize(
     ("folder", "prefix", "changes"),
     [

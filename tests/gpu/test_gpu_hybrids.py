@@ -116,6 +116,7 @@ def equal(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.repeats(2)
 def test_a_prompt_a_step_and_a_tree(file, target, plain):
     """As the reference computes them; the prompt has a run and rows behind it."""
     model = Model(load(file, kernels="reference", **OPTIONS | {"device": "cpu"}))
@@ -131,6 +132,7 @@ def test_a_prompt_a_step_and_a_tree(file, target, plain):
     assert max(differences(model.run((text, *tree))[0], Model(target).run((text_alone, *tree))[0])) < RATIO
 
 
+@pytest.mark.repeats(1)
 def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plain, continuation, monkeypatch):
     """A path of the tree is the text; the chunks cut pieces of a run and rows, and no drafts."""
     model, rows = Model(target), plain[1]
@@ -148,6 +150,7 @@ def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plai
     assert all(torch.equal(a, b) for a, b in zip(again[-5:], rows, strict=False))
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("kind", ["states", "inputs"])
 def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, continuation, kind):
     """Of every length of a path of a tree; a step of another text comes before the rollback."""
@@ -175,6 +178,7 @@ def test_states_of_another_executor_are_refused(target):
         target.executor.run(ForwardBatch(torch.tensor([1]), torch.tensor([0]), [SequenceRows(None, 0, 1, 0)]))
 
 
+@pytest.mark.repeats(1)
 def test_drafts_and_trees_change_no_text(target):
     """Of two sequences at a time; ``tests/campaigns/gpu_models.py`` has the other strategies, and more texts."""
     requests = [Request(prompt, max_tokens=3, seed=5, name=str(i)) for i, prompt in enumerate(([1, 2], [4]))]

@@ -147,6 +147,7 @@ def test_rows_of_a_heading_are_those_of_all():
         assert torch.equal(rows["final"], whole["final"] if final is None else whole["final"][final])
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9)], ids=["greedy", "sampled"])
 def test_drafts_and_trees_change_no_text(sampling):
     """Two sequences at a time, right and wrong drafts, trees."""

@@ -97,6 +97,7 @@ def requests(temperature: float) -> list[Request]:
     return [Request(p, max_tokens=24, seed=i, sampling=sampling, name=f"{i}") for i, p in enumerate(prompts)]
 
 
+@pytest.mark.repeats(4)
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -63,6 +63,7 @@ def neighbours(rows, file):
     return heads.transpose(1, 2).reshape(rows.shape).contiguous()
 
 
+@pytest.mark.repeats(24)
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("of", TARGETS)

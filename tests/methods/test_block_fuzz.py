@@ -19,6 +19,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("name", HEADS)
 def test_random_requests_have_their_plain_texts(name):
     report = Report()

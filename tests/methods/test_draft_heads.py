@@ -53,6 +53,7 @@ def forwards(name: str, step) -> int:
     return depth if METHODS[name][0] == "eagle3" else min(depth, 1)
 
 
+@pytest.mark.repeats(24)
 @every_pair(name=METHODS, of=TARGETS, slots=[1, 5], temperature=[0.0, 0.8], rows=[None, 120])
 def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temperature, rows):
     for step in check_lossless(name, of, rows, temperature, slots):
@@ -60,6 +61,7 @@ def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temp
         assert count == forwards(name, step) or (name == "eagle3-few-nodes" and count > forwards(name, step))
 
 
+@pytest.mark.repeats(17)
 @every_pair(
     name=METHODS,
     of=["hybrid", "lfm2"],
@@ -102,6 +104,7 @@ class Pauses:
         step.plan(DraftPlan({}, dict.fromkeys(drafting, dict.fromkeys(step.methods, Limit()))))
 
 
+@pytest.mark.repeats(8)
 @pytest.mark.parametrize("of", TARGETS)
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
@@ -164,6 +167,7 @@ def test_the_native_call_believes_no_map_of_tokens(bad):
         layer.draft([memory.pairs()], [DraftLimits(5, 5, 1, 0.0)])
 
 
+@pytest.mark.repeats(24)
 @every_pair(name=METHODS, rule=["rejection", "block", "traversal", "k-seq"], temperature=[0.3, 0.8])
 def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
     """Chains with probabilities over the target's vocabulary: 0 for tokens that the head cannot draft."""

@@ -107,6 +107,7 @@ def in_python(monkeypatch, form: str) -> None:
 FORMS = ["native choice", "written choice"]
 
 
+@pytest.mark.repeats(8)
 @with_both
 @every_pair(drafter=DRAFTERS, rule=RULES, form=FORMS)
 def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, form, calls, monkeypatch):

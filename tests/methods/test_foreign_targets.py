@@ -48,6 +48,7 @@ def test_a_target_without_weights_shares_no_executor():
     assert isinstance(executor_of(load_arch("dense", weights=False)), StandaloneExecutor)
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernels):

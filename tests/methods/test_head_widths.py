@@ -30,6 +30,7 @@ def make_case(kind: str, **changed: int | tuple[int, ...]) -> Case:
     return attrs.evolve(original, head=attrs.evolve(original.head, **changed))
 
 
+@pytest.mark.repeats(6)
 @pytest.mark.parametrize("width", [16, 40, 72, 100])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_of_any_width_drafts_what_the_reference_drafts(kind, width):
@@ -38,6 +39,7 @@ def test_a_head_of_any_width_drafts_what_the_reference_drafts(kind, width):
     assert far(head) <= FAR
 
 
+@pytest.mark.repeats(8)
 @pytest.mark.parametrize("inputs", [1, 5, 6, 12, 32])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(kind, inputs):
@@ -46,6 +48,7 @@ def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(k
     assert far(head) <= FAR
 
 
+@pytest.mark.repeats(9)
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("width", [16, 40, 72])
 @pytest.mark.parametrize("kind", KINDS)

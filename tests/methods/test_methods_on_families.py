@@ -125,6 +125,7 @@ def plain(family: str, temperature: float) -> list[list[int]]:
     return [run.generate(request).result.tokens for request in requests(family, temperature)]
 
 
+@pytest.mark.repeats(40)
 @every_pair(
     family=[family for family in FAMILIES if family != "gpt-oss-notruncate"],
     method=METHODS,

@@ -14,6 +14,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.mark.repeats(23)
 @pytest.mark.parametrize(("name", "of"), CASES)
 def test_texts_and_states_are_those_of_plain_decoding(name, of):
     report = Report()

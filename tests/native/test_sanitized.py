@@ -32,6 +32,7 @@ def test_no_sanitizer_complains(part):
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
+@pytest.mark.release
 def test_no_sanitizer_complains_about_the_best_instruction_set():
     """That this processor has: a few cases of every test of its operators. Products are in the random models below."""
     best = here()[0]

@@ -103,6 +103,7 @@ def test_chains_with_forbidden_tokens_are_judged_without_loss(rule, seed):
     assert constrained_distance(world, rule, chains(world)) < EXACT
 
 
+@pytest.mark.repeats(5)
 @rules
 @pytest.mark.parametrize("replace", [True, False], ids=["with-replacement", "without"])
 @pytest.mark.parametrize("shape", TREES.values(), ids=TREES)

@@ -104,6 +104,7 @@ def test_the_count_finds_a_rule_that_reads_in_between(reading, reads, monkeypatc
     assert max(len(names) for names in reads) == 4, "one for each of three sequences more"
 
 
+@pytest.mark.repeats(5)
 @rules
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2), (3, 1)], ids=str)
 def test_all_decisions_at_once_give_the_verdict_of_one_after_the_other(rule, shape):

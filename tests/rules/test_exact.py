@@ -29,6 +29,7 @@ def test_a_chain_of_three_is_judged_without_loss(rule, kind, seed):
     assert distance(world, rule.decisions, draws(world, (1, 1, 1), chain=True)) < EXACT
 
 
+@pytest.mark.repeats(10)
 @rules
 @pytest.mark.parametrize("kind", [{}, {"sparse": True}], ids=["random", "sparse"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -39,6 +40,7 @@ def test_trees_drawn_with_replacement_are_judged_without_loss(rule, kind, shape)
     assert distance(world, rule.decisions, draws(world, shape, replace=True)) < EXACT
 
 
+@pytest.mark.repeats(5)
 @pytest.mark.parametrize("rule", [rejection, traversal, block, point_mass], ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_trees_drawn_without_replacement_are_judged_without_loss(rule, shape):

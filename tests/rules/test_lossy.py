@@ -117,6 +117,7 @@ def kept_lengths(rule: Synthetic, drafts: Draft = CHAIN) -> list[int]:
     return lengths
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("length", [1.0, 1.25, 2.6, 4.0, 5.9])
 def test_a_length_is_reached_by_its_two_neighbours_alone(length):
     """The mean of tokens per step is the length, within four standard deviations of its one coin."""

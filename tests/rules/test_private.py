@@ -27,6 +27,7 @@ from tests.core.toys import finish
 TEXTS = 400
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["ngram rejection", "ngram block", "suffix rejection", "suffix block"])
 def test_the_second_of_two_equal_requests_has_the_targets_distribution(case):

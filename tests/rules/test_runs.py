@@ -43,6 +43,7 @@ def p_value(counts: np.ndarray, distribution: dict) -> float:
     return chi_square_p(counts, np.array(list(distribution.values())))
 
 
+@pytest.mark.repeats(2)
 @lossless
 def test_texts_of_a_sampling_drafter_have_the_targets_distribution(rule, tiny, distribution):
     """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
@@ -52,6 +53,7 @@ def test_texts_of_a_sampling_drafter_have_the_targets_distribution(rule, tiny, d
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rule, replace", [*((rule, False) for rule in LOSSLESS if rule != "k-seq"), ("rejection", True), ("k-seq", True)]

@@ -206,6 +206,7 @@ LONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(20)
 @pytest.mark.parametrize("repeated", LONG)
 def test_reading_takes_time_in_proportion_to_the_text(repeated):
     def seconds(count):

@@ -111,6 +111,7 @@ def test_systemd_reads_the_unit(tmp_path):
 HEALTH = [sys.executable, "-m", "spec_serve.health"]
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
 def test_the_health_check_asks_the_server_that_its_options_describe(tmp_path, encrypted):
     """Another port, from a flag or a file, with TLS or without; a server that is not there is not healthy."""

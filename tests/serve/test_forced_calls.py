@@ -62,6 +62,7 @@ def tool(name, schema, strict=False):
     return {"type": "function", "function": {"name": name, "parameters": schema, "strict": strict}}
 
 
+@pytest.mark.repeats(33)
 @pytest.mark.parametrize("kind", SCHEMAS)
 @pytest.mark.parametrize("form", WRITTEN, ids=lambda form: form.name)
 def test_a_forced_call_has_the_form_of_the_family_and_fits_the_schema(run, form, kind):
@@ -87,6 +88,7 @@ def test_a_forced_call_has_the_form_of_the_family_and_fits_the_schema(run, form,
     assert complete
 
 
+@pytest.mark.repeats(6)
 @pytest.mark.parametrize("form", WRITTEN, ids=lambda form: form.name)
 def test_several_forced_calls_are_read(run, form):
     tools = [tool("add", {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}, strict=True)]

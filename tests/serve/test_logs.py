@@ -97,6 +97,7 @@ PLACES = {
 }
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize(("options", "environment", "file"), PLACES.values(), ids=PLACES)
 def test_every_line_of_a_server_is_json_from_the_first_one_on(tmp_path, options, environment, file):
     """The settings file, a warning, the memory plan, the prompt cache, an invalid request to uvicorn, and the end."""

@@ -46,6 +46,7 @@ TOKENIZED = ("pieces", "a text to tokenize")
 CASES = [(name, size) for name in attacks.SIZED for size in SECONDS if size <= 1_000_000 or name not in TOKENIZED]
 
 
+@pytest.mark.repeats(27)
 @pytest.mark.parametrize(("name", "size"), CASES)
 def test_a_body_of_any_kind_does_not_hold_the_loop(watched_server, name, size):
     path, data = attacks.SIZED[name](size)
@@ -54,6 +55,7 @@ def test_a_body_of_any_kind_does_not_hold_the_loop(watched_server, name, size):
     send_within(watched_server, path, data, SECONDS[size])
 
 
+@pytest.mark.repeats(8)
 @pytest.mark.parametrize("name", attacks.BODIES)
 def test_a_body_of_the_campaign_does_not_hold_the_loop(watched_server, name):
     path, body = attacks.BODIES[name](random.Random(1))
@@ -64,6 +66,7 @@ def test_a_body_of_the_campaign_does_not_hold_the_loop(watched_server, name):
     assert answer.status_code < 500 and longest.seconds < 0.25, longest
 
 
+@pytest.mark.repeats(4)
 @pytest.mark.parametrize("name", [name for name in attacks.ANSWERS if not name.startswith("calls")])
 def test_a_large_answer_does_not_hold_the_loop(watched_server, name):
     path, body = attacks.ANSWERS[name](random.Random(1))

@@ -69,6 +69,7 @@ def plain() -> list[str]:
     return texts
 
 
+@pytest.mark.repeats(3)
 @pytest.mark.parametrize("package", METHODS)
 def test_served_texts_are_those_of_plain_decoding(package, tmp_path, plain):
     texts, drafted = served_texts([(package, METHODS[package](tmp_path))])

@@ -237,6 +237,7 @@ def test_pictures_that_never_fit_are_refused_for_good(target):
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
+@pytest.mark.repeats(6)
 @pytest.mark.parametrize("size", [(2_000, 2), (1, 100_000), (33_554_432, 1), (3_000, 10), (1, 1), (1, 199)])
 @pytest.mark.parametrize("name", ["vision-llava", "vision-qwen3vl"])
 def test_odd_shapes_are_read_or_refused_by_the_field(name, size):

@@ -81,6 +81,7 @@ def test_a_key_that_is_empty_is_refused():
         construct_plugin(ServeSettings, {"api_key": ""}, "serve")
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("location", ["{0}/models/tiny.gguf", "gguf:{0}/models/tiny.gguf", "models/tiny.gguf"])
 def test_answers_name_a_model_by_its_file_and_show_no_folder(tmp_path, monkeypatch, location):
     (tmp_path / "models").mkdir()

@@ -58,6 +58,7 @@ def young():
     gc.unfreeze()
 
 
+@pytest.mark.repeats(8)
 @pytest.mark.slow
 @pytest.mark.usefixtures("young")
 @kernels_of_both

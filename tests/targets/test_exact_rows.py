@@ -139,6 +139,7 @@ def test_draws_of_native_kernels_are_the_same_alone_and_among_drafts(threads):
     assert draws(load("zoo:pico", kernels="native", threads=threads), seed=threads, count=300) == 0
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.slow
 def test_a_text_at_a_near_tie_is_that_of_plain_decoding(multiply):
     """Once left plain decoding's text at token 38, where two scores lie 2.3e-6 apart."""

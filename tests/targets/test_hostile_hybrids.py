@@ -199,6 +199,7 @@ def test_the_model_written_again_runs(whole, tmp_path):
     assert survives(whole.bytes(), tmp_path / "m.gguf") == []
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKERS)
 def test_changed_hybrids_run_or_are_refused(kind, whole, tmp_path):

@@ -79,6 +79,7 @@ DRAFTERS = {
 }
 
 
+@pytest.mark.repeats(20)
 @every_pair(strategy=STRATEGIES, drafts=DRAFTERS, temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_and_text_after_every_step(target, plain, strategy, drafts, temperature, batch):
     sent, results = plain[temperature]
@@ -203,6 +204,7 @@ METHODS = {
 HEADS = ("eagle3", "eagle3-tree", "dflash")
 
 
+@pytest.mark.repeats(30)
 @pytest.mark.slow
 @every_pair(strategy=STRATEGIES, method=[*METHODS, *HEADS], temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_and_text_with_every_method(target, kind, repeated_texts, strategy, method, temperature, batch):

@@ -272,6 +272,7 @@ class Reader:
         return done.stdout
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_the_page_of_pictures_can_be_followed(tmp_path):
     """With a small model of random weights in the place of the reader's."""

@@ -40,6 +40,7 @@ def loss(student, samples) -> float:
     return float(student.loss(samples, np.random.default_rng(0)).detach())
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.slow
 def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts_and_calibration_changes_no_draft(read):
     teacher, samples, others = read

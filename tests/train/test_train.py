@@ -199,6 +199,7 @@ def test_ctrl_c_before_the_first_step_says_how_to_continue(during, data, tmp_pat
     assert cli.run_command(words("eagle3", tmp_path / "h.gguf", *options)) == 0
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_killed_training_resumes(data, tmp_path, capsys):
     """SIGKILL, in a process of its own, after a checkpoint was written."""

@@ -58,6 +58,7 @@ def test_a_zoo_model_provides_texts(monkeypatch):
     assert not [t for t in texts if "class JSONDecoder" in t]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_chat_model_of_the_zoo_provides_questions(monkeypatch):
     """Messages, all different, and none of the shipped prompts. The library's documentation is searched once."""

@@ -103,6 +103,7 @@ def target(place, request):
         pytest.skip(str(error))
 
 
+@pytest.mark.repeats(8)
 @pytest.mark.parametrize(("length", "chunk", "methods"), [(3, 256, []), (40, 256, ["ngram"]), (40, 7, [])])
 def test_all_logits_are_those_of_transformers(model, target, length, chunk, methods):
     """In a prompt that is shorter than the window, in parts of a long one, and after rejected drafts."""

@@ -45,6 +45,7 @@ def plain(i, temperature):
     return run.generate(PROMPTS[i % 2], max_tokens=24, temperature=temperature, seed=i).result.tokens
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("options", [{}, {"kernels": "reference"}])
 @pytest.mark.parametrize("methods", [["ngram"], ["draft-model"]])

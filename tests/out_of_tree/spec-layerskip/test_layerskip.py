@@ -16,6 +16,7 @@ class TestEarlyExit(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("settings", [{"exit": 3}, {"exit": 7}, {"skip": "4+6"}, {"exit": 10, "window": 16}])
 def test_texts_are_plain_alone_and_in_a_batch(check_plain, temperature, settings):

@@ -51,6 +51,7 @@ def pico_heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_heads(tmp_path_factory.mktemp("medusa") / "pico.safetensors", steps=100)
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_text_is_that_of_plain_decoding(pico_heads: Path, temperature: float) -> None:
     target, sampling = load("zoo:pico"), Sampling(temperature=temperature)

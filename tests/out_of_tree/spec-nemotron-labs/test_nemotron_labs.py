@@ -54,6 +54,7 @@ class TestNemotronLabs(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 def test_texts_are_plain_alone_and_in_a_batch(check_plain, adapter, temperature, kernels):

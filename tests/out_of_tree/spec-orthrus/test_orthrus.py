@@ -49,6 +49,7 @@ class TestOrthrus(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("options", [{}, {"kernels": "reference"}])
 def test_texts_are_plain_alone_and_in_a_batch(check_plain, weights, temperature, options):

@@ -58,6 +58,7 @@ class TestUnoTree(TestUno):
         return Uno(self.adapter, block=4, width=3, p_min=0.0)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("width", [1, 3])

@@ -17,6 +17,7 @@ class TestWindowed(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
+@pytest.mark.repeats(2)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
     "loading", [{}, {"kernels": "reference"}, {"cache_dtype": "q8"}], ids=["native", "reference", "q8"]
