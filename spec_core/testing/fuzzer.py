@@ -63,31 +63,31 @@ class Fuzzer:
 
     @hookimpl
     def draft(self, step: DraftStep) -> None:
-        self._turn(ANYWHERE, step, None)
+        self._misbehave(ANYWHERE, step, None)
         for seq, budget in step.undrafted:
-            self._turn(DRAFTING, step, seq, often=5)
+            self._misbehave(DRAFTING, step, seq, often=5)
             if self._chance(0.8):
                 step.propose(seq, self._draft(step, seq, budget))
 
     @hookimpl
     def accept(self, step: AcceptStep) -> None:
-        self._turn(ANYWHERE, step, None)
+        self._misbehave(ANYWHERE, step, None)
         for seq in step.undecided:
-            self._turn(DECIDING, step, seq)
+            self._misbehave(DECIDING, step, seq)
 
     @hookimpl
     def rollback(self, step: RollbackStep) -> None:
-        self._turn(ANYWHERE, step, None)
+        self._misbehave(ANYWHERE, step, None)
         for seq in step.verdicts:
-            self._turn(AFTERWARDS, step, seq)
+            self._misbehave(AFTERWARDS, step, seq)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        self._turn(ANYWHERE, rows.step, None)
+        self._misbehave(ANYWHERE, rows.step, None)
         for seq, _ in rows.by_sequence():
-            self._turn(AFTERWARDS, rows.step, seq)
+            self._misbehave(AFTERWARDS, rows.step, seq)
 
-    def _turn(self, faults: Mapping[str, Fault], step: Any, seq: Sequence | None, often: int = 1) -> None:
+    def _misbehave(self, faults: Mapping[str, Fault], step: Any, seq: Sequence | None, often: int = 1) -> None:
         """Wait a little, or make one of these faults; a fault must end this hook with an error."""
         if self.delay and self._chance(0.1):
             sleep(self.rng.random() * self.delay)

@@ -93,7 +93,7 @@ class PairDraft(PartialDraft):
         """Limits of the chain made in one call; None where its tokens have to be chosen here."""
         return None if self.watch is not None else self.chooser.limits(step, self, chooses)
 
-    def take_whole(self, chain: Any, rows: Tensor | None) -> None:
+    def take_finished(self, chain: Any, rows: Tensor | None) -> None:
         """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
         self.chooser.add_tokens(self, chain.tokens, chain.chances, rows)
 
@@ -158,7 +158,7 @@ class PairDrafter:
         self._read_others(step, behind)
         self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
-            self._one_more(step, growing)
+            self._extend_drafts(step, growing)
         for d in drafts:
             if (draft := d.finish()) is not None:
                 d.place.add(step, d.seq, draft)
@@ -267,9 +267,9 @@ class PairDrafter:
         result = self.layer.draft(parts, [limits for _, limits in drafts], keep)
         step.report_cost(forwards=result.forwards, rows=result.rows)
         for (d, _), chain in zip(drafts, result.found, strict=True):
-            d.take_whole(chain, None if chain.rows is None else self.logits(chain.rows))
+            d.take_finished(chain, None if chain.rows is None else self.logits(chain.rows))
 
-    def _one_more(self, step: DraftStep, drafts: Rowing[PairDraft | PairTree]) -> None:
+    def _extend_drafts(self, step: DraftStep, drafts: Rowing[PairDraft | PairTree]) -> None:
         """One forward that extends every draft by one depth."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)

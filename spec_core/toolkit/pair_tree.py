@@ -78,7 +78,7 @@ class PairTree:
             return None
         return DraftLimits(limits.depth, limits.nodes, limits.width, limits.p_min, limits.stops, self.trust, chooser)
 
-    def take_whole(self, tree: Any, rows: Tensor | None) -> None:
+    def take_finished(self, tree: Any, rows: Tensor | None) -> None:
         """A tree that was made in one call."""
         self.growing = []
         if tree.tokens:

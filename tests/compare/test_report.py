@@ -16,7 +16,7 @@ from spec_commands.html_page import clean
 from spec_compare.figures import outcome
 from spec_compare.records.reading import read_results
 from spec_compare.report import figures, page, svg
-from spec_compare.report.reported_texts import Span, merge_spans, text, texts
+from spec_compare.report.reported_texts import Span, merge_spans, reported_text, texts
 
 from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 
@@ -182,11 +182,11 @@ def test_tokens_have_the_source_that_proposed_them(result):
     """Joined spans are the text; drafted spans are as long as the accepted tokens."""
     records = [r for lap in result.laps for r in lap.records if r.contender == "repeat"]
     for record in records:
-        spans = text(record).spans
+        spans = reported_text(record).spans
         assert "".join(s.text for s in spans) == clean("".join(record.pieces))
         drafted = sum(len(s.text) for s in spans if s.source == "repeat")
         assert drafted == sum(record.steps.accepted), "one character per token"
-        assert sum(s.rejected for s in spans) == text(record).rejections
+        assert sum(s.rejected for s in spans) == reported_text(record).rejections
 
 
 def test_spans_of_one_source_are_joined_up_to_a_rejection():

@@ -43,7 +43,7 @@ class OverlayWeights:
 def overlay_weights(model: Model, weights: OverlayWeights) -> Model:
     """The model with these weights. Raises ValueError for a name that it lacks, and for other shapes than its own."""
     writer = _Writer(weights)
-    ops = tuple(writer.write(model))
+    ops = tuple(writer.write_ops(model))
     if unknown := sorted(weights.names - writer.found):
         raise ValueError(f"the target has no {unknown[0]!r} that rows can have of their own")
     inputs = (Input(TAKEN, 1), Input(PLAIN, 1)) if weights.mixed else ()
@@ -57,7 +57,7 @@ class _Writer:
         self.weights, self.block = weights, ""
         self.found: set[str] = set()
 
-    def write(self, model: Model) -> Iterator[Op]:
+    def write_ops(self, model: Model) -> Iterator[Op]:
         for op in model.ops:
             if isinstance(op, Tap) and op.name.startswith(ENTRY):
                 self.block = f"blk.{op.name.removeprefix(ENTRY)}."

@@ -357,10 +357,10 @@ class CompletionAnswer:
     ) -> dict[str, Any]:
         choice = {"index": job.index, "delta" if self.chat else "text": content}
         choice |= {"logprobs": logprobs, "finish_reason": reason}
-        usage = {"usage": self._so_far(job)} if self.usage else {}
+        usage = {"usage": self._usage_so_far(job)} if self.usage else {}
         return {**self._head(self._kind), "choices": [choice], **usage, **more}
 
-    def _so_far(self, job: Job) -> dict[str, int] | None:
+    def _usage_so_far(self, job: Job) -> dict[str, int] | None:
         return report.usage_of(len(job.request.prompt), self.written[job]) if self.counting else None
 
     def _head(self, kind: str) -> dict[str, Any]:

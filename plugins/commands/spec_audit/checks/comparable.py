@@ -30,7 +30,7 @@ def cost(budget: Budget) -> Cost:
 
 def run_check(audit: Audit) -> Section:
     """Measure the floor, and what the server offers; the facts of the audit are set from here."""
-    return Section(TITLE, (_repeat(audit), _logprobs(audit), _seeds(audit), _several(audit)))
+    return Section(TITLE, (_repeat(audit), _logprobs(audit), _seeds(audit), _largest_count(audit)))
 
 
 @promise("plain texts repeat")
@@ -102,7 +102,7 @@ def _seeds(audit: Audit) -> Report:
 
 
 @promise("several texts of one request")
-def _several(audit: Audit) -> Report:
+def _largest_count(audit: Audit) -> Report:
     """The largest number of texts of one request that both arms offer."""
     refused = ""
     for n in N:

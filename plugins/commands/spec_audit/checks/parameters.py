@@ -49,7 +49,7 @@ def run_check(audit: Audit) -> Section:
     """Test each parameter that the server offers without drafts."""
     samplers = (_one_token(audit, name, fields) for name, fields in ONE_TOKEN.items())
     scores = (_scores(audit, name, fields) for name, fields in SCORES.items())
-    others = (_stops, _limits, _seeds, _several, _streams, _characters)
+    others = (_stops, _limits, _seeds, _check_counts, _streams, _characters)
     return Section(TITLE, (*samplers, *scores, *(test(audit) for test in others)))
 
 
@@ -134,7 +134,7 @@ def _seeds(audit: Audit) -> Report:
 
 
 @promise("n texts of one request differ")
-def _several(audit: Audit) -> Report:
+def _check_counts(audit: Audit) -> Report:
     """``n`` texts of one request are n different ones, if they are without drafts."""
     if audit.facts.n == 1:
         raise Skipped("n is not offered")

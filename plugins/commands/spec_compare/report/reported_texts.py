@@ -68,7 +68,7 @@ def texts(outcome: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTe
         left -= sum(record.token_count for record in records)
         if left >= 0:
             ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
-            own_texts = [text(record) for record in ordered]
+            own_texts = [reported_text(record) for record in ordered]
             shown.append(PromptTexts(clean(prompt), clean(family), *prompt_texts.get(prompt, ("", "")), own_texts))
     return shown, len(by_prompt) - len(shown)
 
@@ -116,7 +116,7 @@ def _in_turns(
                 yield keys[i], by_prompt[keys[i]]
 
 
-def text(record: Record) -> ReportedText:
+def reported_text(record: Record) -> ReportedText:
     spans = list(merge_spans(_tokens(record))) if record.pieces is not None and record.trace is not None else []
     drafted = record.draft_statistics.accepted
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)

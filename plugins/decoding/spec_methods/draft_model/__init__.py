@@ -163,7 +163,7 @@ class DraftModel:
         if isinstance(self.vocabulary, Same) and hasattr(self.model, "draft"):
             self._all_at_once(step, drafts)
         while drafting := [d for d in drafts if d.open]:
-            self._one_more(step, drafting)
+            self._extend_drafts(step, drafting)
         for d in drafts:
             if d.ids:
                 d.place.add(step, d.seq, self._drafter.finish(d))
@@ -232,7 +232,7 @@ class DraftModel:
             tokens = self.vocabulary.cut_padding(chain.tokens) if isinstance(self.vocabulary, Padded) else chain.tokens
             self._drafter.add_tokens(d, tokens, chain.chances[: len(tokens)], rows_read)
 
-    def _one_more(self, step: DraftStep, drafting: list[Drafting]) -> None:
+    def _extend_drafts(self, step: DraftStep, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""
         rows = sum(len(d.tokens) - d.cache.agree(d.tokens) for d in drafting)
         logits = self.vocabulary.rows(forward(self.model, [(d.cache, d.tokens) for d in drafting]))

@@ -28,11 +28,11 @@ def collect_taps(layout: Layout, needs: Needs, vectors: Mapping[tuple[int, int],
         if vectors:
             _enter(stack, layout.blocks[0], _replacing(vectors))
         for i in needs.hidden - {last}:
-            _enter(stack, layout.blocks[i], _entering(taps, i))
+            _enter(stack, layout.blocks[i], _capture_input(taps, i))
         if last in needs.hidden:
-            stack.callback(layout.blocks[-1].register_forward_hook(_leaving(taps, last)).remove)
+            stack.callback(layout.blocks[-1].register_forward_hook(_capture_output(taps, last)).remove)
         if needs.final:
-            stack.callback(layout.decoder.register_forward_hook(_ending(taps)).remove)
+            stack.callback(layout.decoder.register_forward_hook(_capture_final(taps)).remove)
         yield taps
 
 
@@ -54,21 +54,21 @@ def _replacing(vectors: Mapping[tuple[int, int], Tensor]) -> Any:
     return hook
 
 
-def _entering(taps: Taps, i: int) -> Any:
+def _capture_input(taps: Taps, i: int) -> Any:
     def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         taps.hidden[i] = _stream(args, keywords)
 
     return hook
 
 
-def _leaving(taps: Taps, i: int) -> Any:
+def _capture_output(taps: Taps, i: int) -> Any:
     def hook(module: Any, args: Any, output: Any) -> None:
         taps.hidden[i] = output if isinstance(output, Tensor) else output[0]
 
     return hook
 
 
-def _ending(taps: Taps) -> Any:
+def _capture_final(taps: Taps) -> Any:
     def hook(module: Any, args: Any, output: Any) -> None:
         taps.final = output.last_hidden_state
 

@@ -97,9 +97,9 @@ class HfImageEncoder:
             for image in read_pictures(list(pictures), budget):
                 images.append(image)
                 seen.append(self._see(image, f"picture {len(images)}", budget))
-        filler = Filler(processor.place, [picture.text for picture in seen])
+        filler = Filler(processor.picture_token, [picture.text for picture in seen])
         if isinstance(prompt, str):
-            text = prompt if processor.place in prompt else f"{processor.standing * len(seen)}\n{prompt}"
+            text = prompt if processor.picture_token in prompt else f"{processor.standing * len(seen)}\n{prompt}"
             tokens = self.tokenizer.encode(filler.fill(text), special=True)
         else:
             tokens = self.tokenizer.encode_chat(prompt, expand=filler.fill, **keywords)

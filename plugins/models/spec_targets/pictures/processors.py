@@ -20,10 +20,10 @@ PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 class Processor(Protocol):
-    """place: the word of a picture in a prompt. standing: what is written for a picture without a place."""
+    """picture_token: the word of a picture in a prompt. standing: what is written for a picture without one."""
 
     @property
-    def place(self) -> str: ...
+    def picture_token(self) -> str: ...
     @property
     def standing(self) -> str: ...
 
@@ -31,7 +31,7 @@ class Processor(Protocol):
         """Rows that a picture will have, where that is known before it is read; else 0."""
 
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
-        """Inputs of a tower, and the text of the place: a token for each row, and what is between them."""
+        """Inputs of a tower, and the text of it: a token for each row, and what is between them."""
 
 
 @attrs.frozen
@@ -41,18 +41,18 @@ class WholeProcessor:
     processor: Any
 
     @property
-    def place(self) -> str:
+    def picture_token(self) -> str:
         return str(self.processor.image_token)
 
     @property
     def standing(self) -> str:
-        return self.place
+        return self.picture_token
 
     def row_count(self, image: Image) -> int:
         return 0  # its parts have a size that the model says, not the picture
 
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
-        inputs = self.processor(text=self.place, images=[image], return_tensors="pt")
+        inputs = self.processor(text=self.picture_token, images=[image], return_tensors="pt")
         words = self.processor.tokenizer
         ids = inputs["input_ids"][0].tolist()
         return inputs, words.decode(ids[1:] if ids[:1] == [words.bos_token_id] else ids)
@@ -73,7 +73,7 @@ class GridProcessor:
 
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
         inputs = self.pictures(images=[image], return_tensors="pt")
-        return inputs, self.place * (int(inputs["image_grid_thw"].prod()) // self.merge**2)
+        return inputs, self.picture_token * (int(inputs["image_grid_thw"].prod()) // self.merge**2)
 
 
 def read_config(directory: Path) -> Any:
