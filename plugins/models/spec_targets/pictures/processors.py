@@ -64,7 +64,7 @@ class GridProcessor:
 
     pictures: Any
     merge: int
-    place: str = "<|image_pad|>"
+    picture_token: str = "<|image_pad|>"
     standing: str = "<|vision_start|><|image_pad|><|vision_end|>"
 
     def row_count(self, image: Image) -> int:
