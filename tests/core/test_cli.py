@@ -48,9 +48,9 @@ def test_listing_imports_nothing_that_takes_long(arguments):
     slow = {"torch", "numpy", "transformers", "tokenizers", "gguf", "safetensors", "jinja2", "rich"}
     lines = [
         "import sys",
-        "from spec_cli.main import run",
+        "from spec_cli.main import run_command",
         "from tests.support.ours import without_strangers",
-        f"with without_strangers(): run({arguments!r})",
+        f"with without_strangers(): run_command({arguments!r})",
         f"print({slow!r} & set(sys.modules))",
     ]
     done = subprocess.run(
@@ -65,7 +65,8 @@ def test_generating_imports_nothing_that_takes_long_and_is_not_used():
     """Modules for chat templates, reports, training and other models are not imported either."""
     unused = {"transformers", "triton", "torch._dynamo", "sympy", "jinja2", "rich", "gguf", "safetensors", "scipy"}
     command = ["generate", "-m", MODEL, *PROMPT, "-n", "1", "--method", "ngram"]
-    script = f"import sys; from spec_cli.main import run; run({command!r}); print({unused!r} & set(sys.modules))"
+    run = f"import sys; from spec_cli.main import run_command; run_command({command!r})"
+    script = f"{run}; print({unused!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ def reads(monkeypatch):
         return judge_counted
 
     for module in RULES.values():
-        monkeypatch.setattr(module, "judge", count(module.judge))
+        monkeypatch.setattr(module, "judge_drafts", count(module.judge_drafts))
     return steps
 
 

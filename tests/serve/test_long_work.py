@@ -112,7 +112,7 @@ def test_a_handler_ends_when_its_client_leaves():
 def test_memory_of_long_work_returns_to_the_system(monkeypatch):
     """The allocator of every thread would keep it: 160 MiB for each text of megabytes that is tokenized."""
     returned = []
-    monkeypatch.setattr("spec_serve.threads.trim", lambda: returned.append(True))
+    monkeypatch.setattr("spec_serve.threads.trim_memory", lambda: returned.append(True))
 
     async def main():
         threads = Threads()

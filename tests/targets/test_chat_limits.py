@@ -181,16 +181,16 @@ def test_a_forked_child_starts_its_own_processes():
 
 
 START = """
-from spec_targets.tokenizer.templates.chat import render
+from spec_targets.tokenizer.templates.chat import render_chat
 from spec_targets.tokenizer.templates.workers import workers
 import os, threading
-print(render('{{ messages[0].content }}', [{'content': 'hi'}]))
+print(render_chat('{{ messages[0].content }}', [{'content': 'hi'}]))
 print(*(worker._child.pid for worker in workers.all if worker._child), flush=True)
 """
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 ENDS = {
     "returns": "",
-    "a thread renders": f"threading.Thread(target=render, args=('{LOOPS}', [{{}}]), daemon=True).start()",
+    "a thread renders": f"threading.Thread(target=render_chat, args=('{LOOPS}', [{{}}]), daemon=True).start()",
     "is killed": "os.kill(os.getpid(), 9)",
 }
 

@@ -167,7 +167,7 @@ def test_rows_have_the_same_bits_alone_in_a_chain_and_beside_others(target):
 
 
 def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
-    monkeypatch.setattr("spec_core.assembly.assemble.discover", lambda kinds: [])
+    monkeypatch.setattr("spec_core.assembly.assemble.discover_plugins", lambda kinds: [])
     bare = load(tiny_hybrid(), weights=False)
     assert bare.executor is None
     with pytest.raises(Refused, match="'recurrent' state; it needs one owner"):

@@ -15,7 +15,7 @@ from spec_core import load
 from tests.support.small_models import tiny_gguf
 
 FRESH = {k: v for k, v in os.environ.items() if k not in (*WAITING, "KMP_BLOCKTIME", "OMP_NUM_THREADS")}
-SAY = "from spec_kernels.machine import waiting; print(waiting())"
+SAY = "from spec_kernels.machine import thread_waiting; print(thread_waiting())"
 
 
 def output_of(program: str, **environment: str) -> str:

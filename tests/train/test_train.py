@@ -189,7 +189,9 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_pat
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("during", ["training.training_progress.AnswerProgress.__call__", "init.least_squares.fit"])
+@pytest.mark.parametrize(
+    "during", ["training.training_progress.AnswerProgress.__call__", "init.least_squares.fit_student"]
+)
 def test_ctrl_c_before_the_first_step_says_how_to_continue(during, data, tmp_path, capsys, monkeypatch):
     options = ["--data", data, "--steps", 2, "--generate", 4]
     with monkeypatch.context() as patch:

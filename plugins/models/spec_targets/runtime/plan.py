@@ -21,7 +21,7 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.rotation import MAX_POSITIONS, first_table, tables
 from spec_targets.formats.mapped import release_pages, release_rows
 from spec_targets.runtime.thread_choice import choose_threads
-from spec_targets.runtime.weights import Weights, check_tensors, has_trunk, record_trunk
+from spec_targets.runtime.weights import Weights, check_tensors, has_block, record_trunk
 
 DRAFTED_MAX = 256
 """Positions after a text of full length, for drafts."""
@@ -113,7 +113,7 @@ def plan_model(
     used, and for an executor that cannot run the model.
     """
     _check_values(settings)
-    apart = config.nextn and not has_trunk(config, weights)
+    apart = config.nextn and not has_block(0, weights)
     ops, shapes = record_trunk(config, weights) if apart else check_tensors(config, weights)
     local = next(iter(tables(config, divisors, context)[1:]), None)
     model = Model(ops, *first_table(config, divisors, context), local=local)

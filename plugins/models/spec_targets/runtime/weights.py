@@ -83,20 +83,18 @@ def check_tensors(config: Config, weights: Weights) -> tuple[tuple[Op, ...], dic
     return ops, shapes
 
 
-def has_trunk(config: Config, weights: Weights) -> bool:
-    """Whether there are tensors of the first block."""
-    names = (name for name in trunk_shapes(config, weights) if name.startswith("blk.0."))
-    return any(weights.shape(name) is not None for name in names)
-
-
 class TensorMismatch(Exception):
     """The first fault in the tensors of a layer that a model can do without."""
+
+
+IN_BLOCKS = ("attn_norm", "attn_output", "nextn.eh_proj")
+"""Tensors of which every block has one, also without a norm before attention. A directory cannot list GGUF's names."""
 
 
 def has_block(number: int, weights: Weights) -> bool:
     """Whether there are tensors of a block."""
     prefix = f"blk.{number}."
-    stored = any(weights.shape(f"{prefix}{name}.weight") is not None for name in ("attn_norm", "nextn.eh_proj"))
+    stored = any(weights.shape(f"{prefix}{name}.weight") is not None for name in IN_BLOCKS)
     return stored or any(name.startswith(prefix) for name in weights.names())
 
 
