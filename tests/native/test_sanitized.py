@@ -49,6 +49,7 @@ def finish(*arguments: Path | str, **environment: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.release)])
+@pytest.mark.repeats(1)
 @pytest.mark.parametrize("tried", [random_models, random_heads, random_assistants])
 def test_no_sanitizer_complains_about_random_models_and_heads(tried, seeds):
     done = tried(0, seeds)
