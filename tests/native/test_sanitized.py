@@ -16,8 +16,11 @@ TESTS = ROOT / "tests"
 PARTS = {
     "products": [TESTS / "kernels" / "test_products.py"],
     "operators": [
-        TESTS / "native" / f"test_ops_{part}.py"
-        for part in ("rows", "attention", "latents", "pools", "delta", "streams", "experts")
+        *(
+            TESTS / "native" / f"test_ops_{part}.py"
+            for part in ("rows", "attention", "pools", "delta", "streams", "experts")
+        ),
+        TESTS / "kernels" / "test_recurrences.py",
     ],
 }
 MISSING = problem()
