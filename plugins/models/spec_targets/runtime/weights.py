@@ -88,7 +88,7 @@ class TensorMismatch(Exception):
 
 
 IN_BLOCKS = ("attn_norm", "attn_output", "nextn.eh_proj")
-"""Tensors of which every block has one, also without a norm before attention. A directory cannot list GGUF's names."""
+"""Every block has one of these tensors, also without a norm before attention. A directory cannot list GGUF's names."""
 
 
 def has_block(number: int, weights: Weights) -> bool:
