@@ -113,7 +113,7 @@ def draw_tree(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted
             ids, rows, parents = ids + more, rows + theirs, parents + [node] * k
         level = list(range(begin, len(ids)))
     proposal = "deterministic" if siblings is likeliest else "sampled"
-    return Drafted(Draft(ids, kind=proposal, parents=None if set(w.shape) == {1} else parents), rows, noise)
+    return Drafted(Draft(ids, proposal=proposal, parents=None if set(w.shape) == {1} else parents), rows, noise)
 
 
 # rules

@@ -57,6 +57,8 @@ SHORT = {"b": "Builder", "c": "Config", "ctx": "Context", "s": "SequenceRows"}
 """Abbreviations of types that stand in formulas and in lists of operations, as the field writes them."""
 SYNONYMS = {
     ("draft", "Target"): "the draft model of a pair of models",
+    ("head", "Weight"): "the output matrix of a model, as the field calls it",
+    ("proposal", "Kind"): "the argument's published name, that of the field it fills",
     ("request", "Prompt"): "a prompt is one form of a request, which is the argument's published name",
     ("reading", "Found"): "what was read of a text, of a parser's own type",
     ("trainer", "Message"): "a part of the file format, by its name in the format",

@@ -115,19 +115,19 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        kind: Kind | None = None,
+        proposal: Kind | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
-        kind = kind or ("deterministic" if probs is None else "sampled")
-        if kind not in KINDS:
+        proposal = proposal or ("deterministic" if probs is None else "sampled")
+        if proposal not in KINDS:
             greedy = "; greedy is said in Compat(drafts=...): the draft itself is deterministic"
-            hint = greedy if str(kind) == GREEDY else ""
-            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {kind!r}{hint}")
-        _check_claim(kind, probs)
+            hint = greedy if str(proposal) == GREEDY else ""
+            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}{hint}")
+        _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
-        self.__attrs_init__(_ids(tokens), kind, probs, _parents(parents), floats)
+        self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -113,7 +113,7 @@ class Fuzzer:
         proposal = self.rng.choice(sorted(PROPOSALS - {"deterministic"} if repeats else PROPOSALS))
         probs = self._probs(ids) if proposal == "sampled" else None
         confidence = [self.rng.random() for _ in ids] if self._chance(0.3) else None
-        return Draft(ids, kind=proposal, probs=probs, parents=parents, confidence=confidence)
+        return Draft(ids, proposal=proposal, probs=probs, parents=parents, confidence=confidence)
 
     def _tree(self, nodes: int, budget: int) -> list[int]:
         """Random parents of a tree, no deeper than the budget."""

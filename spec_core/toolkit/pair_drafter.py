@@ -55,9 +55,9 @@ class PairState:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, branch: BranchPoint) -> float:
-        """Probability that all tokens drafted before ``branch`` are accepted."""
-        return self.reached.value if branch.chance is None else branch.chance
+    def chance(self, point: BranchPoint) -> float:
+        """Probability that all tokens drafted before ``point`` are accepted."""
+        return self.reached.value if point.chance is None else point.chance
 
     def fork(self) -> PairState:
         """Copy for another sequence with the same rows; its acceptance rate is its own."""
@@ -208,20 +208,20 @@ class PairDrafter:
     def _begin(self, step: DraftStep, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
         return self._tree(step, seq, budget) if self._branches(step, seq) else self._chain(step, seq, budget)
 
-    def _ready(self, step: DraftStep, seq: Sequence, branch: BranchPoint = COMMITTED) -> PairState | None:
+    def _ready(self, step: DraftStep, seq: Sequence, point: BranchPoint = COMMITTED) -> PairState | None:
         """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
         if state is None or not (state.pairs.tokens or state.unread):
             return None
         state.fade()
-        return state if state.chance(branch) * state.estimate.value >= self.drafter.price(step, seq) else None
+        return state if state.chance(point) * state.estimate.value >= self.drafter.price(step, seq) else None
 
-    def _chain(self, step: DraftStep, seq: Sequence, budget: int, branch: BranchPoint = COMMITTED) -> PairDraft | None:
-        state, longest = self._ready(step, seq, branch), min(budget, self.longest)
+    def _chain(self, step: DraftStep, seq: Sequence, budget: int, point: BranchPoint = COMMITTED) -> PairDraft | None:
+        state, longest = self._ready(step, seq, point), min(budget, self.longest)
         if state is None:
             return None
         rest = {"memory": state.pairs, "chooser": self.drafter, "watch": self.watch}
-        return PairDraft(seq, longest, state.estimate, survival=state.chance(branch), place=branch, **rest)
+        return PairDraft(seq, longest, state.estimate, survival=state.chance(point), place=point, **rest)
 
     def _tree(self, step: DraftStep, seq: Sequence, budget: int) -> PairTree | None:
         state = self._ready(step, seq)

@@ -105,23 +105,23 @@ class TokenDrafter:
         return token
 
     def chooser(
-        self, step: DraftStep, seq: Sequence, longest: int, ranks: bool = False, branch: BranchPoint = COMMITTED
+        self, step: DraftStep, seq: Sequence, longest: int, ranks: bool = False, point: BranchPoint = COMMITTED
     ) -> Any:
         """A chooser of a draft's tokens where its forwards are made, in place of ``extend``, or of ``candidates`` if it
         ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
-        draft of paths of at most ``longest`` tokens that begin at ``branch``. None without the extension, and for a
+        draft of paths of at most ``longest`` tokens that begin at ``point``. None without the extension, and for a
         request with a constraint, whose masks are made between the forwards.
         """
         if native.module is None or seq.matcher is not None:
             return None
-        first, t, onward = self._drawing(step, seq, branch)
+        first, t, onward = self._drawing(step, seq, point)
         terms = None if ranks and not self.uses_target_noise(step, seq) else seq.sampling._terms
-        text = [*seq.tokens, *branch.path] if branch.path else seq.tokens, seq.prompt_len
+        text = [*seq.tokens, *point.path] if point.path else seq.tokens, seq.prompt_len
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
-    def _drawing(self, step: DraftStep, seq: Sequence, branch: BranchPoint) -> tuple[NoiseKey, int, tuple[int, int]]:
+    def _drawing(self, step: DraftStep, seq: Sequence, point: BranchPoint) -> tuple[NoiseKey, int, tuple[int, int]]:
         """Key and output position of a draft's first noise, and what is added to position and domain for the next."""
-        (first, t), (second, then) = (step.drawing(seq, len(branch.path) + i, branch.branch) for i in (0, 1))
+        (first, t), (second, then) = (step.drawing(seq, len(point.path) + i, point.branch) for i in (0, 1))
         return first, t, (then - t, second[2] - first[2])
 
     def limits(self, step: DraftStep, draft: PartialDraft, chooses: Callable[[Sampling], bool]) -> DraftLimits | None:
@@ -134,7 +134,7 @@ class TokenDrafter:
             return None
         if self.samples(draft.seq):
             able = chooses(sampling)
-            chooser = self.chooser(step, draft.seq, longest, branch=draft.place) if able else None
+            chooser = self.chooser(step, draft.seq, longest, point=draft.place) if able else None
             if chooser is None:
                 return None
             noise = DraftNoise(sampling.temperature, *self._drawing(step, draft.seq, draft.place), agreement)
@@ -173,7 +173,7 @@ class TokenDrafter:
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
-        return Draft(draft.ids, kind=proposal, confidence=draft.confidence)
+        return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
     def candidates(
         self, step: DraftStep, seq: Sequence, before: list[int], row: Tensor, count: int

@@ -87,7 +87,7 @@ def copy_tree(to: Path, planted: set[str]) -> None:
 
 
 def plant_native(tree: Path, faults: list[Fault]) -> None:
-    """Plant all faults in C behind a choice, and build the extensions where a file differs from the last time."""
+    """Plant all faults in C; a variable chooses one. Extensions are built where a file differs from the last time."""
     header = tree / "planted.h"
     write(header, HEADER)
     for file in sorted({fault.file for fault in faults}):

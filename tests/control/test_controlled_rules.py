@@ -91,7 +91,7 @@ def distribution(world, rule, curve, drop=False):
 
 
 def verdicts(world, rule, text, ids):
-    draft = Draft(ids, kind="sampled") if ids else None
+    draft = Draft(ids, proposal="sampled") if ids else None
     p = lambda row: world.p[(*text, *ids[:row])]
     q = lambda i: world.q[(*text, *ids[:i])]
     if draft is None:

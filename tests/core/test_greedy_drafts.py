@@ -94,7 +94,7 @@ def test_greedy_drafts_are_never_mixed_with_drawn_ones():
 def test_the_proposal_of_a_draft_itself_is_deterministic():
     """Greedy is a fact about requests."""
     with pytest.raises(ValueError, match=r"got 'greedy'; greedy is said in Compat\(drafts=\.\.\.\)"):
-        Draft([1], kind="greedy")
+        Draft([1], proposal="greedy")
 
 
 def test_drafters_that_choose_as_the_request_does_say_so():

@@ -134,7 +134,7 @@ def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
         @hookimpl
         def draft(self, step):
             for seq, _ in step.undrafted:
-                step.propose(seq, Draft([1], kind="unknown"))
+                step.propose(seq, Draft([1], proposal="unknown"))
 
     method = Withholds(drafts={"sampled", "unknown"})
     assert dense([method]).generate([1], max_tokens=4).result.tokens
@@ -205,7 +205,7 @@ def test_shared_noise_is_the_one_that_decides():
         for i in range(min(budget, 3)):
             row = forward(target, tokens)[1].logits[-1]
             tokens.append(int((row / 1.3 + step.noise(seq, i)).argmax()))
-        return Draft(tokens[len(seq.tokens) :], kind="unknown")
+        return Draft(tokens[len(seq.tokens) :], proposal="unknown")
 
     class Samples(Fixed):
         @hookimpl

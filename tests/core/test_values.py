@@ -133,8 +133,8 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
 @pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
 def test_equal_siblings_are_refused_unless_they_were_drawn(proposal):
     """Only one of them can be kept; what was drawn twice is left as it was drawn, else its distribution is another."""
-    equal = Draft([3, 4, 3], kind=proposal, parents=[-1, -1, -1])
-    cousins = Draft([3, 4, 5, 5], kind=proposal, parents=[-1, -1, 0, 1])
+    equal = Draft([3, 4, 3], proposal=proposal, parents=[-1, -1, -1])
+    cousins = Draft([3, 4, 5, 5], proposal=proposal, parents=[-1, -1, 0, 1])
 
     check_draft(cousins, 2, 8, 9, True)
     if proposal == "unknown":
@@ -204,16 +204,16 @@ def test_the_proposal_of_a_draft_follows_from_its_probs():
     """A draft without probs is deterministic; with probs it was sampled from them."""
     assert Draft([1]).proposal == "deterministic"
     assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"
-    assert Draft([1], kind="unknown").proposal == "unknown"
+    assert Draft([1], proposal="unknown").proposal == "unknown"
     with pytest.raises(ValueError, match="proposal must be one of deterministic, sampled, unknown"):
-        Draft([1], kind="rows")
+        Draft([1], proposal="rows")
 
 
 @pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
 def test_only_drafts_that_were_drawn_have_probs(proposal):
     """Refused: a rule would divide by probabilities that the token was not drawn from."""
     with pytest.raises(ValueError, match=f"got them with '{proposal}'"):
-        Draft([1], kind=proposal, probs=torch.ones(1, 2))
+        Draft([1], proposal=proposal, probs=torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("row", [[1.0, float("nan")], [1.5, -0.5], [float("inf"), 0.0], [0.5, 0.4998]], ids=str)

@@ -83,7 +83,7 @@ def test_a_tree_without_a_verdict_leaves_no_rows():
         host(output.logits[-1]),
         evaluate_along(target, [1, 2, 9, 9]).logits[-1],
         ROUNDING,
-        "the row behind a dropped tree",
+        "the row after a dropped tree",
     )
 
 

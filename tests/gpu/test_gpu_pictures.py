@@ -110,9 +110,9 @@ def test_a_row_without_added_rows_has_the_bits_that_it_has_in_a_step_without_any
     """The second text is as in a forward without a picture."""
     gpu = pair[1]
     plain = gpu.run(prompt(gpu, (7, 5)))["logits"][7:].clone()
-    beside = gpu.run(prompt(gpu, (7, 5), (some_rows(width_of(gpu), 2, 3),)))["logits"][7:]
+    with_picture = gpu.run(prompt(gpu, (7, 5), (some_rows(width_of(gpu), 2, 3),)))["logits"][7:]
 
-    assert torch.equal(plain, beside)
+    assert torch.equal(plain, with_picture)
 
 
 def test_equal_positions_on_all_axes_give_the_bits_of_one_position(pair):

@@ -194,7 +194,7 @@ class Sampler:
         return int((q.log() + step.noise(seq, i)).argmax())
 
     def create_draft(self, step, ids, probs) -> Draft:
-        return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, kind="unknown")
+        return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, proposal="unknown")
 
 
 @attrs.define(eq=False)
@@ -432,7 +432,7 @@ class SaysAnotherProposal(Lookup):
         for seq, budget in step.undrafted:
             ids = self.ahead(seq, min(budget, self.length))
             if ids:
-                step.propose(seq, Draft(ids, kind="unknown"))
+                step.propose(seq, Draft(ids, proposal="unknown"))
 
 
 @attrs.define(eq=False)

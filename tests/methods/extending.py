@@ -84,7 +84,7 @@ class Begins:
     def _draw(self, step: DraftStep, seq: Any, n: int) -> Draft:
         ids = [int(step.noise(seq, i).argmax()) for i in range(n)]
         rows = torch.full((n, self.vocab), 1 / self.vocab, dtype=torch.float64)
-        return Draft(ids, probs=rows) if step.wants_probs else Draft(ids, kind="unknown")
+        return Draft(ids, probs=rows) if step.wants_probs else Draft(ids, proposal="unknown")
 
 
 def extensions(part: Part, method: str) -> Iterator[tuple[Piece, list[int]]]:

@@ -115,7 +115,7 @@ def parents_of(shape: Iterable[int]) -> list[int]:
 def draws(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
     """Every tree of sampled drafts. Without replacement a token is struck from the row of its later siblings."""
     parents = parents_of(shape)
-    make = lambda ids: Draft(ids, kind="sampled", parents=None if chain else parents[: len(ids)])
+    make = lambda ids: Draft(ids, proposal="sampled", parents=None if chain else parents[: len(ids)])
 
     def extend(ids: list[int], rows: list[np.ndarray], weight: float) -> Iterator[Weighted]:
         if len(ids) == len(parents):

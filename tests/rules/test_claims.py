@@ -46,7 +46,7 @@ def propose(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
     """The draft if the boundary lets it pass."""
     proposal, claim = LIES[lie]
     try:
-        draft = Draft(ids, kind=proposal, probs=torch.from_numpy(claim(rows)))
+        draft = Draft(ids, proposal=proposal, probs=torch.from_numpy(claim(rows)))
         check_draft(draft, len(ids), len(ids), VOCAB, trees=False)
     except ValueError:
         return None
@@ -73,7 +73,7 @@ class Liar:
     def draft(self, step):
         for seq, _ in step.undrafted:
             row = self.q[seq.tokens[-1]]
-            step.propose(seq, Draft([int(row.argmax())], kind="deterministic", probs=torch.from_numpy(row[None])))
+            step.propose(seq, Draft([int(row.argmax())], proposal="deterministic", probs=torch.from_numpy(row[None])))
 
 
 @pytest.mark.parametrize("rule", DREW)

@@ -135,7 +135,7 @@ def test_a_draft_cut_at_its_first_forbidden_token_shifts_the_distribution(rule):
         for draft, rows, weight in drafts:
             text = list(draft.ids)
             n = next((i for i, token in enumerate(text) if not Matcher().bits(text[:i]) >> token & 1), len(text))
-            yield Draft(text[:n], kind="sampled"), rows[:n], weight
+            yield Draft(text[:n], proposal="sampled"), rows[:n], weight
 
     world = World(VOCAB, 4, 2)
 

@@ -34,7 +34,7 @@ def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Ite
     """Drafted in full, verified in part. length: (draft, the rows it was drawn from) -> tokens that are verified."""
     for draft, rows, weight in drafts:
         n = length(draft, rows)
-        yield Draft(draft.ids[:n], kind="sampled"), rows[:n], weight
+        yield Draft(draft.ids[:n], proposal="sampled"), rows[:n], weight
 
 
 def first(flags: Iterable[bool], otherwise: int) -> int:
@@ -257,7 +257,7 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
     for i, parent in enumerate(parents):
         order = np.argsort(-world.q[prefix(Draft(ids, parents=parents[:i]), parent)])
         ids.append(int(order[parents[:i].count(parent)]))
-    draft = Draft(ids, kind="sampled", parents=parents)
+    draft = Draft(ids, proposal="sampled", parents=parents)
     softmax = [world.q[prefix(draft, parent)] for parent in parents]
 
     assert distance(world, rule.decisions, [(draft, softmax, 1.0)]) > SHIFTED
@@ -284,7 +284,7 @@ def by_probability(world: World) -> Iterator[Weighted]:
     q = world.q[()]
     for draft, _, weight in draws(world, (2,)):
         ids = sorted(draft.ids, key=lambda x: -q[x])
-        yield Draft(ids, kind="sampled", parents=draft.parents), [q, strike(q, (ids[0],))], weight
+        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, strike(q, (ids[0],))], weight
 
 
 # noise that is met again (a rule that looks ahead must not share it)
@@ -310,7 +310,7 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
 
 def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
     """{text: chance} after a draft of the token x."""
-    case = case_of(Draft([x], kind="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
+    case = case_of(Draft([x], proposal="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
     chances: dict[tuple[int, ...], float] = defaultdict(float)
     for verdict, chance in outcomes(rule, case):
         chances[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance

@@ -212,7 +212,7 @@ def random_lineage(rows: int, draw: np.random.Generator) -> Lineage:
 
 
 def path_to(lineage: Lineage, row: int) -> list[int]:
-    """The row and those that it follows, first row first."""
+    """The rows on the path to a row, with it, first row first."""
     path = []
     while row >= 0:
         path.append(row)

@@ -56,19 +56,19 @@ class Builder:
     # the end of a model
 
     def output_ops(
-        self, norm: str, weight: Weight, bias: Tensor | None = None, cap: float = 0.0, scale: float = 1.0
+        self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0, scale: float = 1.0
     ) -> Iterator[Op]:
         """Operations from the stream to the state after the last norm and to logits, for the requested rows.
 
         cap: of the logits, see ``SoftCap``; 0: none. scale: of the logits.
         """
         yield Pick("x", "x", "final")
-        yield from self.logits_ops(norm, weight, bias, cap, scale)
+        yield from self.logits_ops(norm, head, bias, cap, scale)
 
     def logits_ops(
         self,
         norm: str,
-        weight: Weight,
+        head: Weight,
         bias: Tensor | None = None,
         cap: float = 0.0,
         scale: float = 1.0,
@@ -78,7 +78,7 @@ class Builder:
         yield replace(self.norm("x", "h", norm), centred=centred)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
-        yield Linear("h", ("logits",), (weight,), (bias,))
+        yield Linear("h", ("logits",), (head,), (bias,))
         if scale != 1.0:
             yield Scale("logits", scale)
         if cap:

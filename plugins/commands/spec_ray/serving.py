@@ -65,7 +65,7 @@ class Replica:
     def __init__(self, settings: Settings, serve_settings: ServeSettings) -> None:
         logs.begin_logging(as_json=serve_settings.log == "json")
         self.engine, config = prepare_engine(*run_of(settings, serve_settings), serve_settings)
-        self.app = create_app(self.engine, config, behind=True)
+        self.app = create_app(self.engine, config, proxied=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
 

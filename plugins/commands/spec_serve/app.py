@@ -58,10 +58,10 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def create_app(engine: Engine, config: ServerConfig, behind: bool = False) -> FastAPI:
+def create_app(engine: Engine, config: ServerConfig, proxied: bool = False) -> FastAPI:
     """The application. The engine is started and closed with it.
 
-    ``behind``: another server calls it, so that hosts and origins of requests are not its own to check.
+    ``proxied``: another server calls it, so that hosts and origins of requests are not its own to check.
     """
 
     @asynccontextmanager
@@ -83,12 +83,12 @@ def create_app(engine: Engine, config: ServerConfig, behind: bool = False) -> Fa
     app.state.service = Service(engine, config)
     for router in ROUTERS:
         app.include_router(router)
-    _add_middlewares(app, config, behind)
+    _add_middlewares(app, config, proxied)
     app.openapi()  # made now: it takes a tenth of a second
     return app
 
 
-def _add_middlewares(app: FastAPI, config: ServerConfig, behind: bool) -> None:
+def _add_middlewares(app: FastAPI, config: ServerConfig, proxied: bool) -> None:
     """Add middlewares, inner ones first: refusals of the guard have headers of CORS, failures also the request's id."""
     limits = config.limits
     app.add_middleware(ServerErrorMiddleware, handler=refusal_answer)
@@ -99,7 +99,7 @@ def _add_middlewares(app: FastAPI, config: ServerConfig, behind: bool) -> None:
         keys=keys_of(limits),
         body_bytes=limits.body_bytes,
         body_seconds=limits.body_seconds,
-        origins=None if behind else origins_of(limits),
+        origins=None if proxied else origins_of(limits),
     )
     if allowed := split_names(limits.allowed_origin):
         app.add_middleware(

@@ -143,7 +143,9 @@ class Near:
         for i in range(before - 1, before - 1 + min(budget, self.length)):
             rows.append(self.table[ids[-1]])
             ids.append(int((rows[-1].log() + (0 if self.proposal == "deterministic" else step.noise(seq, i))).argmax()))
-        return Draft(ids[before:], kind=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None)
+        return Draft(
+            ids[before:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None
+        )
 
     def _tree(self, seq: Sequence) -> Draft:
         """The two best tokens after the last one, and two after the better of them."""

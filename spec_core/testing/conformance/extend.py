@@ -56,9 +56,9 @@ class ExtendChecks(Conformance):
         if reads_states(self.answer()):
             pytest.skip("reads hidden states, which drafted tokens do not have")
         requests = self.requests()
-        behind, alone = self.extending_run(requests, BEFORE), self.run([self.mine()], draft_max=1)
-        extensions, drafts = record_first_tokens(behind), record_first_tokens(alone)
-        run_together(behind, requests)
+        extending, alone = self.extending_run(requests, BEFORE), self.run([self.mine()], draft_max=1)
+        extensions, drafts = record_first_tokens(extending), record_first_tokens(alone)
+        run_together(extending, requests)
         run_together(alone, requests)
         expect(bool(extensions), "nothing was extended; override prompts() with texts after which it has more to say")
         both = extensions.keys() & drafts.keys()

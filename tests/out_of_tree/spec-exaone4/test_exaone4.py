@@ -144,7 +144,7 @@ def test_other_layouts_are_refused(tmp_path, change, message):
 
 
 def test_the_period_of_windows_is_read_where_no_layers_are_listed(tmp_path):
-    """Logits of a file that lists the layers are those of one that gives the period."""
+    """A file that lists the layers gives the logits of one with the period."""
     kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 2
     random_model(sliding_window=8, layer_types=kinds[:5]).save_pretrained(tmp_path)
     listed = load(tmp_path, **FLOATS)

@@ -186,19 +186,19 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, step: DraftStep, seq: Sequence, budget: int, branch: BranchPoint = COMMITTED) -> Drafting | None:
+    def _begin(self, step: DraftStep, seq: Sequence, budget: int, point: BranchPoint = COMMITTED) -> Drafting | None:
         cache = self._open_cache(seq)
         cache.fade()
-        survival = cache.chance(branch)
+        survival = cache.chance(point)
         if survival * cache.estimate.value < self._drafter.price(step, seq):
             return None
         text = self._with_pictures(cache, seq) if seq.embeds or cache.owner is not None else seq.tokens
-        tokens = list(self.vocabulary.whole_to_draft([*text, *branch.path]))
+        tokens = list(self.vocabulary.whole_to_draft([*text, *point.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         if room < 1 or not tokens:
             return None
-        return Drafting(seq, room, cache.estimate, survival=survival, place=branch, cache=cache, tokens=tokens)
+        return Drafting(seq, room, cache.estimate, survival=survival, place=point, cache=cache, tokens=tokens)
 
     def _with_pictures(self, state: DraftModelState, seq: Sequence) -> list[int]:
         return read_prompt(image_encoder(self.model) if isinstance(self.vocabulary, Same) else None, state, seq)

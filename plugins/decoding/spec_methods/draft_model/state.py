@@ -37,9 +37,9 @@ class DraftModelState:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, branch: BranchPoint) -> float:
-        """Probability that all tokens drafted before ``branch`` are accepted."""
-        return self.reached.value if branch.chance is None else branch.chance
+    def chance(self, point: BranchPoint) -> float:
+        """Probability that all tokens drafted before ``point`` are accepted."""
+        return self.reached.value if point.chance is None else point.chance
 
     def end(self, start: int, last: int) -> int:
         """End of the next part of a backlog, at most ``last`` unless a picture ends later."""

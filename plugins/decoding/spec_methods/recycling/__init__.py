@@ -102,11 +102,11 @@ class Recycling:
             if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: DraftStep, seq: Sequence, branch: BranchPoint, limits: Limits) -> Draft | None:
-        """Draft after committed text and the drafted tokens before ``branch``, or None."""
-        memory, last = self._memory(seq), branch.path[-1] if branch.path else seq.tokens[-1]
-        order = self._order(step, seq, branch)
-        memory.drafted[branch.leaf] = nodes = grow_recycled_tree(memory.table, last, order, memory.evidence, limits)
+    def _ahead(self, step: DraftStep, seq: Sequence, point: BranchPoint, limits: Limits) -> Draft | None:
+        """Draft after committed text and the drafted tokens before ``point``, or None."""
+        memory, last = self._memory(seq), point.path[-1] if point.path else seq.tokens[-1]
+        order = self._order(step, seq, point)
+        memory.drafted[point.leaf] = nodes = grow_recycled_tree(memory.table, last, order, memory.evidence, limits)
         return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
