@@ -39,7 +39,9 @@ class NextTokenLayer(Protocol):
     problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
     heads: dimensions of an attention head, and how many of them rotate. deeper: the layer that reads this one's states
     and predicts one token further still; None without one.
-    last_norms: the readings of its last norm in public engines, ``rms`` or ``layer``, that of the file's writer first.
+
+    A layer whose last norm engines read in two ways has the attribute ``last_norms`` as well, see
+    ``last_norm_readings``, and ``with_last_norm(norm)``: the layer, and the layers after it, with one of them.
     """
 
     @property
@@ -52,11 +54,6 @@ class NextTokenLayer(Protocol):
     def heads(self) -> tuple[int, int]: ...
     @property
     def deeper(self) -> NextTokenLayer | None: ...
-    @property
-    def last_norms(self) -> tuple[str, ...]: ...
-
-    def with_last_norm(self, norm: str) -> NextTokenLayer:
-        """The layer, and the layers after it, with one of ``last_norms``."""
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
@@ -74,11 +71,6 @@ class UnreadableLayer:
     source: Any = None
     heads: tuple[int, int] = (0, 0)
     deeper: NextTokenLayer | None = None
-    last_norms: tuple[str, ...] = ("rms",)
-
-    def with_last_norm(self, norm: str) -> NextTokenLayer:
-        """Unknown layer. Raises NotImplementedError."""
-        raise NotImplementedError(self.problem)
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Unknown operations. Raises NotImplementedError."""
@@ -211,6 +203,12 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
         layers.append(layer)
         layer = layer.deeper
     return tuple(layers)
+
+
+def last_norm_readings(layer: NextTokenLayer) -> tuple[str, ...]:
+    """The readings of a layer's last norm in public engines, ``rms`` or ``layer``, that of the file's writer first."""
+    readings: tuple[str, ...] = getattr(layer, "last_norms", ("rms",))
+    return readings
 
 
 def has_tensor(target: Any, name: str) -> bool:

@@ -23,6 +23,7 @@ from spec_core.contract.target_parts import UnreadableLayer as UnreadableLayer
 from spec_core.contract.target_parts import cache_reader as cache_reader
 from spec_core.contract.target_parts import follow_problem as follow_problem
 from spec_core.contract.target_parts import image_encoder as image_encoder
+from spec_core.contract.target_parts import last_norm_readings as last_norm_readings
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
 from spec_core.contract.target_parts import next_token_layers as next_token_layers

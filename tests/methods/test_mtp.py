@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ from spec_targets.runtime.next_token import NextnLayer
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
+from spec_core.toolkit import NextTokenLayer
 from spec_core.toolkit.pair_drafter import BACKLOG
 from tests.support.golden import golden
 from tests.support.small_models import tiny_hybrid
@@ -163,6 +165,16 @@ def test_a_model_without_the_layer_is_refused_before_its_weights_are_read():
     bare = load(tiny_hybrid(mtp=False), weights=False)
     with pytest.raises(Refused, match="has no NextN layer"):
         Run(bare, ["mtp"])
+
+
+def test_a_layer_of_a_stranger_needs_no_readings_of_its_last_norm():
+    """A layer with the attributes of the protocol alone; the method reads no other."""
+    bare = load(tiny_hybrid(), weights=False)
+    needed = ("problem", "names", "source", "heads", "deeper", "operations", "rotation")
+    bare.next_token_layer = SimpleNamespace(**{name: getattr(bare.next_token_layer, name) for name in needed})
+
+    assert set(needed) == {name for name in dir(NextTokenLayer) if not name.startswith("_")}
+    assert not Mtp().compat(bare).refusals
 
 
 @attrs.define

@@ -25,6 +25,7 @@ from spec_core.toolkit import (
     PairDrafter,
     PairState,
     SampleMode,
+    last_norm_readings,
     next_token_layers,
     p_min_field,
     sample_field,
@@ -60,7 +61,7 @@ class Mtp(PairDrafter):
         if refusal := self._misfit(target, holder):
             return Compat(refusals=[refusal])
         return Compat(
-            notes=self._norm_notes(next_token_layers(holder)[0].last_norms),
+            notes=self._norm_notes(last_norm_readings(next_token_layers(holder)[0])),
             shares=True,
             needs=Needs(final=True, weights=frozenset().union(*map(_trunk_weights, next_token_layers(holder)))),
             drafts=self.drafter.proposals,
@@ -77,7 +78,7 @@ class Mtp(PairDrafter):
             return Refusal(f"{model.info.name} has no NextN layer", hint)
         if problem := next((layer.problem for layer in layers if layer.problem), None):
             return Refusal(problem, "convert the model again, with its NextN layer, or use another method")
-        known = layers[0].last_norms
+        known = last_norm_readings(layers[0])
         if self.last_norm != "auto" and self.last_norm not in known:
             return Refusal(
                 f"last_norm={self.last_norm}: the last norm of {model.info.name} is read as {known[0]} by all engines",
@@ -104,7 +105,7 @@ class Mtp(PairDrafter):
         return [f"last norm: {NORMS[chosen]}; engines differ, the other reading is {others}"]
 
     def _load(self, target: Target, model: Target) -> None:
-        layers = next_token_layers(model)
+        layers: tuple[Any, ...] = next_token_layers(model)
         if self.last_norm != "auto":
             layers = tuple(layer.with_last_norm(self.last_norm) for layer in layers)
         self.layer = draft_layers(layers, executor_of(target))
