@@ -41,7 +41,10 @@ FORMS: dict[str, dict[str, Any]] = {
     "float16": {"cache_dtype": "float16"},
     "q8": {"cache_dtype": "q8"},
     "reference": {"kernels": "reference"},
+    "gpu": {"kernels": "gpu"},
 }
+SLOW = "reference", "gpu"
+"""Executors that get short prompts; GPU kernels run on a device, or in triton's interpreter if ``--form gpu`` asks."""
 CONTEXT = 420
 
 
@@ -141,7 +144,7 @@ def play_round(target: Any, family: str, seed: int, did: Counter[str]) -> None:
     """Run some requests. Raises AssertionError for a text that is not the one of a target that keeps all rows."""
     rng = random.Random(f"{family} {seed}")
     target.rewind = rng.choice([2, 20, 100])
-    longest = 200 if target.plan.kind.name == "reference" else target.info.context - 90
+    longest = 200 if target.plan.kind.name in SLOW else target.info.context - 90
     requests, plain = make_requests(keeping_all(target), rng, longest)
     texts = {request.name: [*request.prompt, *plain[request.name]] for request in requests}
     methods = make_methods(family, WindowFuzzer(texts, rng, did), rng)
@@ -185,17 +188,19 @@ def count(rows: KeptRows, did: Counter[str]) -> None:
     did["marked"] += rows.marked is not None
 
 
-def choose_forms(family: str) -> list[str]:
-    """Types of caches and executors of a family."""
-    return ["float32", "q8"] if family == "assistant" else list(FORMS)
+def choose_forms(family: str, form: str) -> list[str]:
+    """Types of caches and executors of a family. form: the only one, empty: all of processors."""
+    if form:
+        return [form]
+    return ["float32", "q8"] if family == "assistant" else [name for name in FORMS if name != "gpu"]
 
 
-def play_all(requests: int, seed: int = 0, only: str = "") -> Counter[str]:
+def play_all(requests: int, seed: int = 0, only: str = "", form: str = "") -> Counter[str]:
     """Play rounds of all families and forms, in turns."""
     torch.set_num_threads(1)
     kept_rows.AHEAD = 16
     whole = Counter[str]()
-    cases = [(f, form) for f in (*FAMILIES, "assistant") if only in f for form in choose_forms(f)]
+    cases = [(f, kind) for f in (*FAMILIES, "assistant") if only in f for kind in choose_forms(f, form)]
     make: Callable[[str, str], Target] = cache(make_target)
     for number in range(-(-requests // ROUND)):
         family, form = cases[number % len(cases)]
@@ -210,9 +215,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--form", default="", choices=FORMS, help="only this type of caches, or executor")
     parser.add_argument("--only", default="", help="families whose name contains this")
     options = parser.parse_args()
-    whole = play_all(options.requests, options.seed, options.only)
+    whole = play_all(options.requests, options.seed, options.only, options.form)
     print(f"{whole['requests']} requests, all plain: {dict(whole)}")
 
 

@@ -17,7 +17,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from spec_kernels.gpu.choice.chooser import DeviceChoice
 from spec_kernels.gpu.device import device_lock
 from spec_kernels.gpu.executor import PREPARED_ROWS
-from spec_kernels.gpu.pages import LINES, PAGE, CacheShape, Pool
+from spec_kernels.gpu.pool import LINES, CacheShape, Pool
+from spec_kernels.gpu.tiles import PAGE
 from spec_kernels.model.batch import Choices, ForwardBatch, SequenceRows
 
 from benchmarks.dense_shapes import TINY, dense_target
@@ -161,7 +162,7 @@ def test_threads_that_take_the_last_pages_get_pages_of_their_own():
     def take() -> None:
         try:
             for _ in range(100):
-                taken.extend(page.data_ptr() for page in pool.take(3))
+                taken.extend(page.data_ptr() for page in pool.whole.take(3))
         except BaseException as error:
             failures.append(error)
 

@@ -18,16 +18,18 @@ from spec_kernels.gpu.head_products import multiply_heads
 from spec_kernels.gpu.heads import Heads, Rotary, measure_rows, store_heads
 from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
-from spec_kernels.gpu.pages import PAGE, CacheShape, Pool
+from spec_kernels.gpu.pages import PagedCache
+from spec_kernels.gpu.pool import CacheShape, Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
 from spec_kernels.gpu.relative import add_relative
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
-from spec_kernels.gpu.tiles import tile_of
+from spec_kernels.gpu.tiles import PAGE, tile_of
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.model.shapes import HeadShape
+from torch import Tensor
 
 from tests.support.gpu_twins import (
     naive_add_parts,
@@ -141,10 +143,21 @@ def test_products_and_gated_ones(rows, n, k):
 def pool_of(heads: HeadShape, other: tuple[int, int] | None = None) -> Pool:
     """Two layers, whose first has other heads."""
     own = CacheShape.of(heads)
-    pool = Pool((CacheShape(*other) if other else own, own), 600, torch.float32, DEVICE)
-    for chunk in pool.chunks:
-        chunk.normal_()
-    return pool
+    return Pool((CacheShape(*other) if other else own, own), 600, torch.float32, DEVICE)
+
+
+def chunks_of(pool: Pool) -> list[Tensor]:
+    """The memory of all pages."""
+    return [*pool.whole.chunks, *pool.recent.chunks]
+
+
+def cache_of(pool: Pool, positions: int) -> PagedCache:
+    """A sequence with random rows."""
+    cache = PagedCache(pool, positions)
+    cache.reserve(positions)
+    for page in (*cache.whole.pages, *cache.latest.pages):
+        page.normal_()
+    return cache
 
 
 HEADS = {
@@ -167,7 +180,7 @@ def test_heads_are_rotated_and_stored(case):
     how |= {"v_norm": False, "whole": False, "shared": False} | HEADS[case]
     dim, queries = how["dim"], how["queries"]
     pairs, pool = how.get("pairs", dim // 2), pool_of(HeadShape(4, 2, dim, dim, 1.0), (3, 8))
-    cache = pool.open(300)
+    cache = cache_of(pool, 300)
     rows = torch.zeros(6, FIELDS, dtype=torch.int32, device=DEVICE)
     rows[:, LINE], rows[:, POSITION] = cache.line, torch.tensor([3, 4, 5, 140, 141, 0])
     rows[:, PLACE] = torch.tensor([0, 127, 128, 260, 5, -1])
@@ -192,13 +205,13 @@ def test_heads_are_rotated_and_stored(case):
     rotary, results = Rotary(randn(200, pairs), randn(200, pairs)), []
     grid = torch.randint(200, (6, pairs), dtype=torch.int32, device=DEVICE) if "grid" in how else None
     more = {**roots, "positions": grid}
-    before = [chunk.clone() for chunk in pool.chunks]
+    before = [chunk.clone() for chunk in chunks_of(pool)]
     for run in (store_heads, naive_store_heads):
-        for chunk, old in zip(pool.chunks, before, strict=True):
+        for chunk, old in zip(chunks_of(pool), before, strict=True):
             chunk.copy_(old)
         q = torch.zeros(16, queries, dim, device=DEVICE) if queries else None
         run(rows, Heads(parts, queries, how["cached"], dim, *norms.values(), rotary, q, pool, 1, how["shared"], **more))
-        results.append([chunk.clone() for chunk in pool.chunks] + ([q[:5]] if queries else []))
+        results.append([chunk.clone() for chunk in chunks_of(pool)] + ([q[:5]] if queries else []))
     for kernel, twin in zip(*results, strict=True):
         close(kernel, twin)
 
@@ -233,9 +246,9 @@ def test_attention_of_several_sequences(case):
     pool = pool_of(shape, (1, 16))
     parents = [-1, -1, 0, 2, 1] if how["tree"] else None
     sequences = [
-        SequenceRows(pool.open(400), 0, 7, 253, parents),
-        SequenceRows(pool.open(200), 7, 1, 0),
-        SequenceRows(pool.open(200), 8, 20, 60),
+        SequenceRows(cache_of(pool, 400), 0, 7, 253, parents),
+        SequenceRows(cache_of(pool, 200), 7, 1, 0),
+        SequenceRows(cache_of(pool, 200), 8, 20, 60),
     ]
     height, group = tile_of(shape, torch.float32)
     rows_of_tile = height // group
@@ -322,10 +335,10 @@ def test_sums_relative_to_the_size_of_a_row():
     assert out[5:].isnan().all()
 
 
-@pytest.mark.parametrize("other", [None, (1, 40), (5, 8), (1, 600, 1)])
+@pytest.mark.parametrize("other", [None, (1, 40), (5, 8), (1, 600, 1), (2, 40, 2, 60)])
 def test_rows_of_a_kept_path_are_moved(other):
     pool = pool_of(HeadShape(4, 2, 24, 24, 1.0), other)
-    cache = pool.open(300)
+    cache = cache_of(pool, 300)
     twin = cache.copy()
     places = [126, 129, 130, 140, 258]
     cache.compact(125, places)
@@ -337,19 +350,19 @@ def test_rows_of_a_kept_path_are_moved(other):
 
 def test_pages_of_a_dropped_cache_are_used_again():
     pool = pool_of(HeadShape(4, 2, 16, 16, 1.0))
-    first = pool.open(3 * PAGE)
-    pages, line = [page.data_ptr() for page in first.pages], first.line
+    first = cache_of(pool, 3 * PAGE)
+    pages, line = [page.data_ptr() for page in first.whole.pages], first.line
     del first
-    again = pool.open(3 * PAGE)
+    again = cache_of(pool, 3 * PAGE)
     assert again.line == line
-    assert {page.data_ptr() for page in again.pages} == set(pages)
-    assert len(pool.chunks) <= 2
+    assert {page.data_ptr() for page in again.whole.pages} == set(pages)
+    assert len(pool.whole.chunks) <= 2
 
 
 def test_a_description_of_a_tree():
     """Places of a path are numbered as if it were a chain."""
     pool = pool_of(HeadShape(4, 2, 16, 16, 1.0))
-    s = SequenceRows(pool.open(100), 0, 6, 10, [-1, -1, 0, 2])
+    s = SequenceRows(cache_of(pool, 100), 0, 6, 10, [-1, -1, 0, 2])
     layout = Layout(Size(8, 16, 4, -1, -1, True), torch.device("cpu"))
     zeros = torch.zeros(6, dtype=torch.int64).numpy()
     layout.fill(Chunk(0, 6, [s], None, None), zeros, zeros, tiles_of(s, 32))

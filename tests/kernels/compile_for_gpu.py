@@ -32,7 +32,7 @@ from spec_kernels.gpu.launch import capability
 from spec_kernels.gpu.layout import FIELDS as LAYOUT_FIELDS
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
-from spec_kernels.gpu.pages import CacheShape, Pool
+from spec_kernels.gpu.pool import CacheShape, Pool
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.relative import add_relative

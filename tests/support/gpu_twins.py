@@ -9,7 +9,7 @@ from spec_kernels.gpu.delta import DeltaInputs, split_record
 from spec_kernels.gpu.drafting import DEPTH, Following, Scores
 from spec_kernels.gpu.forms import FORMS, WORDS
 from spec_kernels.gpu.heads import Heads, Rotary
-from spec_kernels.gpu.layout import ANCHOR, BASE, LAST, LINE, PAGE, PLACE, POSITION, SEEN
+from spec_kernels.gpu.layout import ANCHOR, BASE, LAST, LINE, PLACE, POSITION, SEEN
 from spec_kernels.gpu.mixture import Lines
 from spec_kernels.gpu.products import Room
 from spec_kernels.gpu.repack import Matrix
@@ -17,6 +17,7 @@ from spec_kernels.gpu.rows import Function
 from spec_kernels.gpu.scores import Attention, Sums
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts
+from spec_kernels.gpu.tiles import PAGE
 from spec_kernels.gpu.windows import Links
 from spec_kernels.model.shapes import ConvShape
 from spec_kernels.ops.dequant.reference import FP4
@@ -238,7 +239,7 @@ def naive_attend(
             numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
         first = max(0, row[ANCHOR if how.anchored else SEEN] - s.window + 1) if s.window else 0
         numbers = [*numbers[: min(s.lead, first)], *numbers[first:]]
-        cells = [(how.pool.layer(how.pool.page(row[LINE], p), how.layer), p % PAGE) for p in numbers]
+        cells = [(how.pool.layer(how.pool.page(row[LINE], p, how.layer), how.layer), p % PAGE) for p in numbers]
         keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, -1))
         values = values[..., -s.value_dim :]
         keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))

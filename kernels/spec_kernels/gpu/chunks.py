@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among
+from spec_kernels.gpu.layout import Chunk, Size, places_among
 from spec_kernels.gpu.recurrence import STAGES, StateSize, cut_lineage, uncut_rows
 from spec_kernels.gpu.support import ROWS_MAX, SUMS_BYTES
-from spec_kernels.gpu.tiles import power_of_two
+from spec_kernels.gpu.tiles import PAGE, power_of_two
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.ops.device_function import INTERPRETED

@@ -25,10 +25,10 @@ from spec_kernels.gpu.chunks import bucket_rows
 from spec_kernels.gpu.device import device_lock, host_memory
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.launch import launch_options, run_alone, start_next, wait_for_previous
-from spec_kernels.gpu.layout import FIELDS, PAGE, Chunk, Layout, Size, Tile, sequence_tiles
+from spec_kernels.gpu.layout import FIELDS, Chunk, Layout, Size, Tile, sequence_tiles
 from spec_kernels.gpu.lowering import Program
 from spec_kernels.gpu.rows import combine_rows
-from spec_kernels.gpu.tiles import power_of_two
+from spec_kernels.gpu.tiles import PAGE, power_of_two
 from spec_kernels.gpu.values import Facilities, Launch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.drafts import DraftLimits, DraftOptions, Drafts, cut_chain

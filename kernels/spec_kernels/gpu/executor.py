@@ -22,17 +22,18 @@ from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
-from spec_kernels.gpu.layout import PAGE, Chunk, Layout, Size, sequence_tiles
+from spec_kernels.gpu.layout import Chunk, Layout, Size, sequence_tiles
 from spec_kernels.gpu.lowering import Program
 from spec_kernels.gpu.matrices import Matrices
-from spec_kernels.gpu.pages import CacheShape, PagedCache, Pool
+from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.gpu.plans import PLANS_MAX, ChainPlan, plan_key
+from spec_kernels.gpu.pool import CacheShape, Pool
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import describe_steps, misfit
-from spec_kernels.gpu.tiles import HEIGHT, power_of_two, tile_of
+from spec_kernels.gpu.tiles import HEIGHT, PAGE, power_of_two, tile_of
 from spec_kernels.gpu.values import Facilities
 from spec_kernels.model import ops, sizes
-from spec_kernels.model.batch import ForwardBatch, check_given, write_rows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given, write_rows
 from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts, draft_chains
 from spec_kernels.model.executor import describe_conversions
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
@@ -112,6 +113,7 @@ class Gpu:
         # Rows that attend in both directions have no tree.
         self._trees = all(op.causal for op in attention)
         anchored = any(op.anchored for op in attention)
+        self._reach = _window_reach(self.model)
         self._whole = anchored or not self._trees or any(isinstance(op, ops.BlockConv) for op in model.ops)
 
     def _read_weights(self) -> None:
@@ -143,6 +145,11 @@ class Gpu:
         """Bytes of one position in the caches."""
         return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
 
+    @property
+    def windowed_bytes(self) -> int:
+        """Bytes of one position in the caches of layers with a window."""
+        return sum(shape.cached_numbers for shape in self.model.cached if shape.window) * self.dtype.itemsize
+
     def describe(self) -> str:
         """A sentence for the user."""
         matrices, dtype = self.shared.matrices, str(self.dtype).removeprefix("torch.")
@@ -161,7 +168,7 @@ class Gpu:
     def cache(self, length: int) -> PagedCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""
         pool = self.facilities.pool
-        return None if pool is None else pool.open(length)
+        return None if pool is None else PagedCache(pool, length)
 
     def states(self) -> StateChunks | None:
         """Places of recurrent states, of this executor alone; None without recurrent layers."""
@@ -170,6 +177,7 @@ class Gpu:
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
+        self._check_places(batch.sequences)
         with on_device(self.device):
             key = None if self._copies or self._whole else plan_key(batch, self._height)
             plan = None if key is None else self._plans.get((key, get_ident()))
@@ -187,6 +195,17 @@ class Gpu:
             plan.bucket.run()
             _end_choice(plan.bucket.program, batch)
         return dict(plan.outputs)
+
+    def _check_places(self, sequences: Sequence[SequenceRows]) -> None:
+        """Raise ValueError for a cache of another pool, for rows whose places it does not have, and for rows whose
+        windows reach what was given back."""
+        for s, cache in ((s, s.cache) for s in sequences if s.cache is not None):
+            if cache.pool is not self.facilities.pool:
+                raise ValueError("a cache has other layers than the model, or is of another target")
+            if s.end > cache.end and not self.model.borrowed:
+                raise ValueError(f"a sequence has rows up to {s.end}, its cache has room for {cache.end}")
+            if cache.first:
+                cache.check_read(s.base - self._reach + 1 if self._reach else 0)
 
     def _check_positions(self, positions: np.ndarray) -> None:
         if len(positions) and self.model.tables and positions.max() >= self.shared.positions:
@@ -318,6 +337,7 @@ class Gpu:
             return draft_chains(self, batch, limits, options)
         if any(of.width > 1 for of in limits):
             raise NotImplementedError("only chains are drafted here")
+        self._check_places(batch.sequences)
         with on_device(self.device):
             return draft_on_device(self, batch, limits, options)
 
@@ -340,6 +360,12 @@ def _write_added(program: Program, added: Sequence[Mapping[int, Tensor]]) -> Non
 
 def _on_host(numbers: Tensor) -> np.ndarray:
     return numbers.cpu().numpy()
+
+
+def _window_reach(model: Model) -> int:
+    """Rows up to its own that a row sees at most in layers whose cache has a window; 0: all rows in one of them."""
+    shapes = [op.shape for op in model.ops if isinstance(op, Attend) and model.cached[op.layer].window]
+    return 0 if any(not shape.window or shape.lead for shape in shapes) else max((s.window for s in shapes), default=1)
 
 
 def _rows_of_tile(model: Model, dtype: torch.dtype) -> int:

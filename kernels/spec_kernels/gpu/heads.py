@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS
-from spec_kernels.gpu.pages import PAGE, Pool
+from spec_kernels.gpu.pool import Pool
 from spec_kernels.gpu.sums import Norm, Parts
+from spec_kernels.gpu.tiles import PAGE
 from spec_kernels.ops.device_function import device_function
 
 
@@ -56,14 +57,14 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
 
     :param rows: int32 [R, FIELDS], see ``layout``.
     """
-    memory, pool = heads.parts.memory, heads.pool
+    memory, pool, table = heads.parts.memory, heads.pool, heads.pool.table(heads.layer)
     kv_heads, planes = (pool.shapes[heads.layer][i] if heads.cached else 0 for i in (0, 2))
     norms, bias, some = (heads.q_norm, heads.k_norm, heads.v_norm), heads.parts.bias, memory[0]
     at = lambda m: some if m is None else m
     _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + planes * kv_heads](
         memory, at(bias), rows, *(some if norm is None else norm.weight for norm in norms), at(heads.q_roots),
         at(heads.k_roots), heads.rotary.cos, heads.rotary.sin, at(heads.positions), at(heads.q), pool.memory,
-        pool.tables, len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), pool.starts[heads.layer],
+        table, len(rows), memory.stride(0), memory.stride(1), table.stride(0), pool.starts[heads.layer],
         next((norm.eps for norm in norms if norm is not None), 0.0), len(memory), bias is not None,
         *(norm is not None for norm in norms), heads.q_roots is not None, heads.k_roots is not None, heads.shared,
         heads.positions is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spec_kernels.gpu import support
 from spec_kernels.gpu.forms import FORMS
+from spec_kernels.gpu.tiles import PAGE
 from spec_kernels.model.executor import ExecutorRequest, MemoryPlan
 from spec_kernels.model.ops import GLU, Linear, Mixture, Model, embedding_table
 from spec_kernels.model.source import Shape, TensorSource
@@ -35,7 +36,9 @@ class GpuKind:
     def plan(self, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
         size = request.dtype.itemsize
         weights = sum(_weight_bytes(stored, shape, size) for stored, shape in tensors)
-        return MemoryPlan(weights, sum(shape.cached_numbers for shape in model.cached) * size, _step_bytes(model))
+        row = sum(shape.cached_numbers for shape in model.cached) * size
+        windowed = sum(shape.cached_numbers for shape in model.cached if shape.window) * size
+        return MemoryPlan(weights, row, _step_bytes(model), windowed, PAGE)
 
     def describe_plan(self, request: ExecutorRequest) -> str:
         return f"{support.describe_steps()})"

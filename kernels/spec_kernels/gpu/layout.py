@@ -25,6 +25,7 @@ from spec_kernels.gpu.choice.draws import FIELDS as DRAW_FIELDS
 from spec_kernels.gpu.choice.draws import write_texts
 from spec_kernels.gpu.device import host_memory
 from spec_kernels.gpu.recurrence import StateLayout, StateSize
+from spec_kernels.gpu.tiles import PAGE
 from spec_kernels.model.batch import ChosenRows, SequenceRows
 from spec_kernels.ops.lineage import Lineage
 
@@ -38,8 +39,6 @@ BEYOND = 1 << 30
 """A place that no sequence has."""
 DEPTH = 64
 """Max depth of a tree."""
-PAGE = 128
-"""Places of a piece."""
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,12 @@
-"""Keys and values of all sequences: pages of a fixed number of positions, in memory that grows without moving.
+"""Keys and values of one sequence in pages of a pool.
 
-A page holds PAGE positions of all layers one after the other, each [2, K, PAGE, D]: keys, then values; where values
-are a part of the keys, [1, K, PAGE, D]. A sequence has a line of the page table, which kernels read. Pages and not
-slots of a fixed length: a piece of attention is a page, so paging costs one load per piece, a text takes memory for its
-own length only, and memory grows while captured graphs stay valid, since the table holds offsets from the first page.
+Layers with a window keep the pages that ``KeptRows`` says: a page is free once all its rows are given back. Rows do not
+move: position p is always row p % PAGE of page p // PAGE.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,188 +16,76 @@ from torch import Tensor
 
 from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import launch_options, on_device, start_next, wait_for_previous
-from spec_kernels.gpu.layout import PAGE
-from spec_kernels.model.shapes import HeadShape
+from spec_kernels.gpu.pool import PLANE_MAX, PageList, Pool
+from spec_kernels.gpu.tiles import PAGE
+from spec_kernels.model.kept_rows import AHEAD, KeptRows, MarkedRows, round_up
 
-LINES = 1024
-"""Sequences that a pool has room for."""
-CHUNK_BYTES = 256 << 20
-"""Memory that a pool takes at once, unless a page is larger."""
 MOVED_MAX = 64
 """Rows that are moved in one launch."""
 
 
-PLANE_MAX = 256
-"""Max columns of keys or values that a program moves."""
+class PagedCache(KeptRows):
+    """Attention rows of all layers of one sequence. whole: pages of the layers without a window. latest: pages of those
+    with one, from that of position ``first`` on."""
 
-
-class CacheShape(NamedTuple):
-    """The cache of a layer. planes: 2: keys and values; 1: values are a part of the keys."""
-
-    kv_heads: int
-    dim: int
-    planes: int = 2
-
-    @staticmethod
-    def of(shape: HeadShape) -> CacheShape:
-        """The cache of a layer of attention."""
-        return CacheShape(shape.kv_heads, shape.dim, 1 if shape.latent else 2)
-
-    @property
-    def numbers(self) -> int:
-        """Numbers of a page."""
-        return self.planes * self.kv_heads * PAGE * self.dim
-
-    def columns(self, start: int) -> Iterator[tuple[int, int, int]]:
-        """Of up to PLANE_MAX columns of keys or values of one head: the first element, the width, and the distance of
-        rows. start: the first element of the layer."""
-        for plane in range(self.planes * self.kv_heads):
-            for first in range(0, self.dim, PLANE_MAX):
-                yield start + plane * PAGE * self.dim + first, min(PLANE_MAX, self.dim - first), self.dim
-
-
-class TooManySequences(RuntimeError):
-    """The page table has no free line."""
-
-
-@dataclass(eq=False)
-class Pool:
-    """Pages of one shape of caches.
-
-    shapes: of the cache of each layer. positions: max of a sequence.
-    memory: the first page; offsets in ``tables`` count elements from it. tables: int64 [LINES, pages of a sequence].
-    starts: elements from the beginning of a page to each layer, and to its end. planes: int64 [n, 3], see
-    ``CacheShape.columns``.
-    """
-
-    shapes: tuple[CacheShape, ...]
-    positions: int
-    dtype: torch.dtype
-    device: torch.device
-    chunks: list[Tensor] = field(default_factory=list)
-    free_pages: list[Tensor] = field(default_factory=list)
-    free_lines: list[int] = field(default_factory=lambda: list(range(LINES - 1, 0, -1)))
-    """Line 0 is of rows that only fill a step."""
-
-    def __post_init__(self) -> None:
-        self.starts = [0, *accumulate(shape.numbers for shape in self.shapes)]
-        planes = [
-            plane for start, shape in zip(self.starts, self.shapes, strict=False) for plane in shape.columns(start)
-        ]
-        columns = triton.cdiv(self.positions, PAGE) + 1
-        with torch.inference_mode(False):
-            self.tables = torch.zeros(LINES, columns, dtype=torch.int64, device=self.device)
-            self.planes = torch.tensor(planes, dtype=torch.int64).to(self.device)
-            self._grow(1)
-        self.memory = self.free_pages[-1]
-
-    @property
-    def page_bytes(self) -> int:
-        return self.starts[-1] * self.dtype.itemsize
-
-    def layer(self, page: Tensor, layer: int) -> Tensor:
-        """Keys and values of one layer in a page, [planes, K, PAGE, D]."""
-        kv_heads, dim, planes = self.shapes[layer]
-        return page[self.starts[layer] : self.starts[layer + 1]].view(planes, kv_heads, PAGE, dim)
-
-    def open(self, positions: int) -> PagedCache:
-        """Memory of a sequence. Raises TooManySequences, or torch's error if the device's memory is exhausted."""
-        with device_lock(self.device):
-            if not self.free_lines:
-                raise TooManySequences(f"{LINES - 1} sequences are open, and a pool holds no more; close some")
-            line = self.free_lines.pop()
-        return PagedCache(self, line, positions)
-
-    def take(self, count: int) -> list[Tensor]:
-        """Free pages, of any content."""
-        with device_lock(self.device):
-            missing = count - len(self.free_pages)
-            if missing > 0:
-                with torch.inference_mode(False):
-                    self._grow(missing)
-            return [self.free_pages.pop() for _ in range(count)]
-
-    def _grow(self, pages: int) -> None:
-        count = max(pages, min(CHUNK_BYTES, 16 * self.page_bytes) // self.page_bytes)
-        chunk = torch.zeros(count, self.starts[-1], dtype=self.dtype, device=self.device)
-        self.chunks.append(chunk)
-        self.free_pages += reversed(chunk.unbind())
-
-    def offset(self, page: Tensor) -> int:
-        """Elements from the first page to this one."""
-        return (page.data_ptr() - self.memory.data_ptr()) // self.dtype.itemsize
-
-    def give_back(self, line: int, pages: list[Tensor]) -> None:
-        """Free the memory of a closed sequence."""
-        with device_lock(self.device):
-            self.free_lines.append(line)
-            self.free_pages += pages
-
-    def page(self, line: int, place: int) -> Tensor:
-        """The page of a place of a line, found through the table."""
-        offset = int(self.tables[line, place // PAGE])
-        return next(
-            page for chunk in self.chunks for page in chunk.unbind() if self.offset(page) == offset
-        )  # for twins and tests
-
-    def write(self, line: int, place: int, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Write a row [K, D] of keys and of values: for twins and tests."""
-        page = self.layer(self.page(line, place), layer)
-        for plane, rows in zip(page, (keys, values), strict=False):
-            plane[:, place % PAGE] = rows.to(self.dtype)
-
-
-class PagedCache:
-    """Attention rows of all layers of one sequence. length: positions that it has memory for."""
-
-    def __init__(self, pool: Pool, line: int, positions: int) -> None:
-        self.pool, self.line = pool, line
-        self.pages: list[Tensor] = []
-        self._closed = weakref.finalize(self, pool.give_back, line, self.pages)
+    def __init__(self, pool: Pool, positions: int) -> None:
+        """positions: to have memory for. Raises TooManySequences, and torch's error if the device's memory is
+        exhausted."""
+        super().__init__(pool.window)
+        self.pool, self.line = pool, pool.take_line()
+        self._closed = weakref.finalize(self, pool.give_back, self.line)
         self._closed.atexit = False
+        self.length, self.whole, self.latest = 0, PageList(pool.whole, 0), PageList(pool.recent, 0)
         self.grow(positions)
-
-    @property
-    def length(self) -> int:
-        return len(self.pages) * PAGE
-
-    def reserve(self, positions: int) -> bool:
-        """Enlarge to at least ``positions``; whether memory was taken. Contents are kept."""
-        if positions <= self.length:
-            return False
-        self.grow(positions)
-        return True
-
-    def grow(self, positions: int) -> None:
-        """Enlarge to ``positions`` or more; contents are kept."""
-        if positions > self.pool.positions:
-            raise ValueError(f"a sequence of {positions} positions, {self.pool.positions} is the max")
-        first = len(self.pages)
-        self.pages += self.pool.take(max(0, triton.cdiv(positions, PAGE) - first))
-        offsets = np.array([self.pool.offset(page) for page in self.pages[first:]], np.int64)
-        self.pool.tables[self.line, first : len(self.pages)] = upload_numbers(offsets, self.pool.device)
-
-    def copy(self) -> PagedCache:
-        """Copy the rows to memory of their own."""
-        copy = self.pool.open(self.length)
-        for to, page in zip(copy.pages, self.pages, strict=True):
-            to.copy_(page)
-        return copy
+        if self.window:
+            self._move(0, round_up(min(positions, self.window + AHEAD)))
 
     @property
     def layers(self) -> int:
         return len(self.pool.shapes)
 
+    @property
+    def nbytes(self) -> int:
+        marked = 0 if self.marked is None else self.marked.memory.nbytes
+        return self.whole.nbytes + self.latest.nbytes + int(marked)
+
+    def grow(self, length: int) -> None:
+        """Enlarge to ``length`` positions or more; contents are kept."""
+        if length > self.pool.positions:
+            raise ValueError(f"a sequence of {length} positions, {self.pool.positions} is the max")
+        pages, before = triton.cdiv(length, PAGE), len(self.whole)
+        self.whole.extend(pages)
+        self.length = pages * PAGE
+        self.pool.write_table(self.line, before, self.whole.pages[before:], self.pool.whole)
+
+    def copy(self) -> PagedCache:
+        """Copy the rows to memory of their own."""
+        copy = PagedCache(self.pool, 0)
+        copy.length, copy.first, copy.recent, copy.marked = self.length, self.first, self.recent, self.marked
+        copy.whole, copy.latest = self.whole.copy(), self.latest.copy()
+        pool = self.pool
+        pool.write_table(copy.line, 0, copy.whole.pages, pool.whole)
+        pool.write_table(copy.line, copy.first // PAGE, copy.latest.pages, pool.recent)
+        return copy
+
     def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
         """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied. Without values of
-        their own these are the keys."""
-        first = start // PAGE
-        pages, rows = self.pages[first : triton.cdiv(count, PAGE)], slice(start - first * PAGE, count - first * PAGE)
-        both = torch.cat([self.pool.layer(page, layer) for page in pages], 2)[:, :, rows]
+        their own these are the keys. Raises ValueError for rows that are not kept."""
+        before, first = 0, start // PAGE
+        if self.pool.shapes[layer].window:
+            self.check_read(start)
+            before = self.first // PAGE
+        pages = (self.latest if self.pool.shapes[layer].window else self.whole).pages
+        rows = slice(start - first * PAGE, count - first * PAGE)
+        chosen = pages[first - before : triton.cdiv(count, PAGE) - before]
+        both = torch.cat([self.pool.layer(page, layer) for page in chosen], 2)[:, :, rows]
         return both[0], both[-1]
 
     def compact(self, start: int, places: list[int]) -> None:
-        """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
+        """Move ``places`` (ascending, each at or after its new place) to ``start`` and up. Raises ValueError for a
+        place that is not kept."""
+        if start < self.first:
+            self.check_read(start)
         device = self.pool.device
         for first in range(0, len(places), MOVED_MAX):
             some = upload_numbers(np.array(places[first : first + MOVED_MAX], np.int32), device)
@@ -214,8 +96,32 @@ class PagedCache:
         """The twin of ``compact`` in torch."""
         for to, place in enumerate(places, start):
             for layer in range(self.layers):
-                source, target = (self.pool.layer(self.pages[at // PAGE], layer) for at in (place, to))
+                ends = (self.pool.page(self.line, at, layer) for at in (place, to))
+                source, target = (self.pool.layer(page, layer) for page in ends)
                 target[:, :, to % PAGE] = source[:, :, place % PAGE].clone()
+
+    # layers with a window
+
+    def _positions_to_take(self, needed: int, now: int, limit: int = 0) -> int:
+        """Pages are taken one by one: memory of a device is not taken in advance."""
+        return needed
+
+    def _begin_at(self, first: int) -> None:
+        self.first = first
+        self._move(first, self.recent)
+
+    def _move(self, first: int, recent: int) -> None:
+        self.latest.drop(first // PAGE - self.first // PAGE)
+        self.latest.extend(triton.cdiv(first + recent, PAGE) - first // PAGE)
+        self.first, self.recent = first, recent
+        self.pool.write_table(self.line, first // PAGE, self.latest.pages, self.pool.recent)
+
+    def _copy_out(self, first: int, end: int) -> PageList:
+        before = self.first // PAGE
+        return self.latest.copy(first // PAGE - before, triton.cdiv(end, PAGE) - before)
+
+    def _copy_in(self, marked: MarkedRows) -> None:
+        self.latest.write(marked.memory.pages)
 
 
 def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
@@ -223,27 +129,28 @@ def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
     block = max(2, triton.next_power_of_2(len(places)))
     widest = min(PLANE_MAX, max(shape.dim for shape in pool.shapes))
     _move_rows[len(pool.planes), 1](
-        pool.memory, pool.tables, pool.planes, places, line * pool.tables.stride(0), start, len(places),
-        triton.next_power_of_2(widest), block, PAGE, **launch_options(4),
+        pool.memory, pool.tables, pool.planes, places, line * pool.tables.stride(1), pool.tables.stride(0), start,
+        len(places), triton.next_power_of_2(widest), block, PAGE, **launch_options(4),
     )  # fmt: skip
 
 
 @triton.jit
 def _move_rows(
-    pages, tables, planes, places, line_at, start, count, BLOCK: tl.constexpr, ROWS: tl.constexpr, PAGE: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    pages, tables, planes, places, line_at, table_stride, start, count, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    PAGE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Some columns of keys or values of one head: all rows are read before any is written."""
     start_next(DEPENDENT)
-    plane, row, column = planes + 3 * tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    plane, row, column = planes + 4 * tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BLOCK)
     begin, width, stride = tl.load(plane), tl.load(plane + 1), tl.load(plane + 2)
+    line = tables + tl.load(plane + 3) * table_stride + line_at
     wait_for_previous(DEPENDENT)
     real = (row < count)[:, None] & (column < width)[None, :]
     place = tl.load(places + row, row < count, other=0)
     base = pages + begin + column[None, :]
-    source = tl.load(tables + line_at + place // PAGE, row < count, other=0) + (place % PAGE) * stride
+    source = tl.load(line + place // PAGE, row < count, other=0) + (place % PAGE) * stride
     values = tl.load(base + source[:, None], real, other=0.0)
     to = start + row
-    target = tl.load(tables + line_at + to // PAGE, row < count, other=0) + (to % PAGE) * stride
+    target = tl.load(line + to // PAGE, row < count, other=0) + (to % PAGE) * stride
     tl.debug_barrier()
     tl.store(base + target[:, None], values, real)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from spec_kernels.gpu.choice.draws import COUNTER
 from spec_kernels.gpu.graphs import Bucket
-from spec_kernels.gpu.layout import LAST, PAGE, PLACE, POSITION, SEEN, TOKEN, Chunk
+from spec_kernels.gpu.layout import LAST, PLACE, POSITION, SEEN, TOKEN, Chunk
 from spec_kernels.gpu.lowering import Program
-from spec_kernels.gpu.tiles import power_of_two
+from spec_kernels.gpu.tiles import PAGE, power_of_two
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
 PLANS_MAX = 16

@@ -16,10 +16,10 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefetch, start_next, wait_for_previous
-from spec_kernels.gpu.layout import DEPTH, FIELDS, PAGE
-from spec_kernels.gpu.pages import Pool
+from spec_kernels.gpu.layout import DEPTH, FIELDS
+from spec_kernels.gpu.pool import Pool
 from spec_kernels.gpu.rows import tanh
-from spec_kernels.gpu.tiles import HEIGHT, tile_of
+from spec_kernels.gpu.tiles import HEIGHT, PAGE, tile_of
 from spec_kernels.model.shapes import HeadShape
 
 COLUMNS = 64
@@ -64,13 +64,14 @@ def attend(
     :param q: [P, H, D]. :param out: [P, H, V]. :param rows, tiles, paths: of ``layout``.
     """
     s, pool, pieces = attention.shape, attention.pool, len(sums.values)
+    table = pool.table(attention.layer)
     lead = s.dim - s.latent if s.latent else 0
     block = max(16, triton.next_power_of_2(s.value_dim))
     height, group = tile_of(s, q.dtype)
     columns = max(16, min(COLUMNS, 16384 // (block * q.element_size())))
     _attend[pieces, triton.cdiv(s.heads, group), len(tiles)](
-        q, pool.memory, pool.tables, rows, tiles, paths if attention.tree else rows, sums.values, sums.peaks,
-        sums.masses, len(q), pool.tables.stride(0), pool.starts[attention.layer], s.scale, s.cap, FIELDS, DEPTH,
+        q, pool.memory, table, rows, tiles, paths if attention.tree else rows, sums.values, sums.peaks,
+        sums.masses, len(q), table.stride(0), pool.starts[attention.layer], s.scale, s.cap, FIELDS, DEPTH,
         s.heads, s.kv_heads, group, s.dim, lead, block, max(16, triton.next_power_of_2(lead)), height, columns, PAGE,
         attention.causal, s.window, s.lead, attention.anchored, s.cap > 0, attention.tree,
         exact_precision(q.dtype), **launch_options(4 if height == HEIGHT else 8, fuse=False),

@@ -6,6 +6,8 @@ import torch
 
 from spec_kernels.model.shapes import HeadShape
 
+PAGE = 128
+"""Places of a piece of attention, and of a page of a cache."""
 HEIGHT = 64
 """Queries of a tile: rows of a sequence, times query heads of a group; fewer where heads are wide."""
 HEAD_BYTES = 512

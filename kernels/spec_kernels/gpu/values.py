@@ -15,8 +15,8 @@ from spec_kernels.gpu import products
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.layout import Layout
 from spec_kernels.gpu.matrices import Matrices
-from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.pending import Pending, PendingHeads, Value, reads_memory
+from spec_kernels.gpu.pool import Pool
 from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, add_parts

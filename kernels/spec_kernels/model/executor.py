@@ -14,6 +14,7 @@ from torch import Tensor
 
 from spec_kernels.model.batch import ForwardBatch
 from spec_kernels.model.drafts import PLAIN_DRAFTS, DraftLimits, DraftOptions, Drafts
+from spec_kernels.model.kept_rows import STEP
 from spec_kernels.model.ops import Model
 from spec_kernels.model.source import Shape, TensorSource
 
@@ -55,12 +56,14 @@ class MemoryPlan:
     """Bytes of all weights, of one position in the caches, and of the largest step (None: not limited).
 
     windowed: of one position in layers with a window, where these give rows back (``KeptRows``); 0: all rows are kept.
+    page: positions of a piece of their memory.
     """
 
     weights: int
     row: int
     step: int | None = None
     windowed: int = 0
+    page: int = STEP
 
 
 class LayerExecutor(Protocol):

@@ -12,11 +12,8 @@ the end of a prompt, is kept: another text may begin with the same prompt.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-from spec_kernels.model.shapes import HeadShape
 
 STEP = 64
 """``first`` is a multiple of this: positions whose factors are rounded together in caches of bytes."""
@@ -55,8 +52,9 @@ class KeptRows(ABC):
 
     length: int
 
-    def __init__(self, shapes: Sequence[HeadShape]) -> None:
-        self.window = max((shape.window for shape in shapes), default=0)
+    def __init__(self, window: int) -> None:
+        """window: the largest one of all layers, 0: none has one."""
+        self.window = window
         self.first, self.recent = 0, 0
         self.marked: MarkedRows | None = None
 
@@ -70,6 +68,15 @@ class KeptRows(ABC):
     @abstractmethod
     def grow(self, length: int) -> None:
         """Enlarge layers without a window to ``length`` positions; contents are kept."""
+
+    def _positions_to_take(self, needed: int, now: int, limit: int = 0) -> int:
+        """For how many positions memory is taken where ``needed`` are: twice as many as ``now``, so that few steps
+        allocate, up to ``limit``, 0: any number."""
+        return max(needed, min(2 * now, limit or 2 * now))
+
+    def _begin_at(self, first: int) -> None:
+        """Let the memory of layers with a window begin at another position; its contents are void."""
+        self.first = first
 
     @abstractmethod
     def _move(self, first: int, recent: int) -> None:
@@ -110,8 +117,7 @@ class KeptRows(ABC):
     def reserve(self, length: int, horizon: Horizon | None = None) -> bool:
         """Make room for positions up to ``length`` - 1; whether memory was taken.
 
-        It is doubled, so that few steps allocate. horizon: None keeps all rows. Raises ValueError where the text
-        cannot go on at the horizon.
+        horizon: None keeps all rows. Raises ValueError where the text cannot go on at the horizon.
         """
         if horizon is not None and self.window:
             self._go_on(horizon.start)
@@ -121,7 +127,7 @@ class KeptRows(ABC):
             return False
         if grows := length > self.length:
             limit = 0 if horizon is None else horizon.limit
-            self.grow(max(length, min(2 * self.length, limit or 2 * self.length)))
+            self.grow(self._positions_to_take(length, self.length, limit))
         if self.window and length > self.first + self.recent:
             grows = self._make_room(length, horizon) or grows
         return grows
@@ -139,7 +145,7 @@ class KeptRows(ABC):
         marked = self.marked
         if start < self.oldest:
             if start == 0:
-                self.first = 0
+                self._begin_at(0)
             elif marked is not None and any(low <= start <= high for low, high in self.starts[:-1]):
                 self._restore(marked)
             else:
@@ -151,14 +157,14 @@ class KeptRows(ABC):
             self.marked = replace(marked, valid=start) if start > marked.first else None
 
     def _restore(self, marked: MarkedRows) -> None:
-        self.first = marked.first
+        self._begin_at(marked.first)
         self._move(self.first, max(self.recent, round_up(marked.end - marked.first)))
         self._copy_in(marked)
 
     def _make_room(self, length: int, horizon: Horizon | None) -> bool:
         """Move the rows that are needed, to other memory if there is too little."""
         if horizon is None:
-            self._move(self.first, max(round_up(length - self.first), 2 * self.recent))
+            self._move(self.first, self._positions_to_take(round_up(length - self.first), self.recent))
             return True
         first = max(self.first, first_needed(horizon.start, self.window, horizon.rewind))
         room = round_up(max(length, horizon.start + AHEAD) - first)
@@ -167,7 +173,7 @@ class KeptRows(ABC):
         grows = room > self.recent
         if grows:
             rows = max(length - horizon.start, AHEAD)
-            room = max(room, min(2 * self.recent, recent_max(self.window, horizon.rewind, rows)))
+            room = self._positions_to_take(room, self.recent, recent_max(self.window, horizon.rewind, rows))
         self._move(first, max(room, self.recent))
         return grows
 
@@ -198,6 +204,10 @@ def recent_max(window: int, rewind: int, rows: int) -> int:
     return round_up(window - 1 + rewind + STEP - 1 + max(rows, AHEAD))
 
 
-def kept_max(window: int, rewind: int) -> int:
-    """Max positions of a sequence in layers with a window, at its end and at its mark, without a step's."""
-    return recent_max(window, rewind, AHEAD) - AHEAD + round_up(window - 1 + rewind + STEP - 1)
+def kept_max(window: int, rewind: int, page: int = STEP) -> int:
+    """Max positions of a sequence in layers with a window, at its end and at its mark, without a step's.
+
+    page: positions of a piece of their memory.
+    """
+    ends = 4 * (page - STEP)  # pages begin before and end after the rows, at the text's end and at its mark
+    return recent_max(window, rewind, AHEAD) - AHEAD + round_up(window - 1 + rewind + STEP - 1) + ends

@@ -64,7 +64,7 @@ def make_target(
         weight_bytes=plan.memory.weights,
         row_bytes=plan.memory.row,
         step_bytes=plan.memory.step,
-        windowed=windowed_rows(plan.model, plan.memory.windowed),
+        windowed=windowed_rows(plan.model, plan.memory, plan.memory.windowed),
         layer_max=dict(plan.kind.layer_max),
     )
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+from spec_kernels.model.executor import MemoryPlan
 from spec_kernels.model.kept_rows import AHEAD, Horizon, kept_max
 from spec_kernels.model.ops import Model
 from spec_kernels.model.recurrence import RecurrentSlot
@@ -41,11 +42,12 @@ def reserved_rows(info: TargetInfo, cache: Any) -> int:
     return -(-int(cache.nbytes) // info.row_bytes)
 
 
-def windowed_rows(model: Model, row_bytes: int) -> WindowedRows | None:
+def windowed_rows(model: Model, memory: MemoryPlan, row_bytes: int) -> WindowedRows | None:
     """What layers with a window keep. row_bytes: of a row in them; 0: they keep all rows."""
     if not row_bytes:
         return None
-    return WindowedRows(kept_max(max(shape.window for shape in model.cached), REWIND), AHEAD, row_bytes)
+    window = max(shape.window for shape in model.cached)
+    return WindowedRows(kept_max(window, REWIND, memory.page), AHEAD, row_bytes)
 
 
 def reserve_rows(slot: Slot, rows: int, horizon: Horizon | None) -> Any:

@@ -123,7 +123,7 @@ class TorchTarget:
             threads=thread_words,
             row_bytes=executor.row_bytes,
             chooses=executor.chooses_tokens,
-            windowed=windowed_rows(plan.model, windowed),
+            windowed=windowed_rows(plan.model, plan.memory, windowed),
             exact="rows" if why is None else "no",
             exact_why=why or "",
         )
