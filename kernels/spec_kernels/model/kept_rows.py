@@ -70,7 +70,7 @@ class KeptRows(ABC):
         """Enlarge layers without a window to ``length`` positions; contents are kept."""
 
     def _positions_to_take(self, needed: int, now: int, limit: int = 0) -> int:
-        """For how many positions memory is taken where ``needed`` are: twice as many as ``now``, so that few steps
+        """Positions for which memory is taken where some are ``needed``: twice the ones of ``now``, so that few steps
         allocate, up to ``limit``, 0: any number."""
         return max(needed, min(2 * now, limit or 2 * now))
 
