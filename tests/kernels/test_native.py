@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import weakref
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -141,6 +142,25 @@ def test_a_draft_ends_where_it_is_not_sure():
     assert len(ids) == len(chances) == 8
     assert draft(1.0, set()).tokens == ids[:1]
     assert draft(0.0, {ids[2]}).tokens == ids[: ids.index(ids[2]) + 1]
+
+
+# rotations
+
+
+def test_rotations_of_longer_texts_have_equal_bits_and_take_the_place_of_shorter_ones():
+    """Twice the positions are computed, up to those of the longest text; an executor holds what its program reads."""
+    of = load(tiny_gguf(context=3000), kernels="native", context=3000).executor
+    head = of.with_layers(of.model, of.source)
+    of._extend_rotary(1200)
+    head._extend_rotary(1200)
+    begin, shorter = of._rotary[0][0].clone(), weakref.ref(of._rotary[0][0])
+
+    assert head._rotary[0][0] is shorter() and len(begin) == 3072
+    of._extend_rotary(3100)
+    assert len(of._rotary[0][0]) == 4096 and torch.equal(of._rotary[0][0][:3072], begin)
+    assert shorter() is head._rotary[0][0]
+    head._extend_rotary(3200)
+    assert shorter() is None and head._rotary[0][0] is of._rotary[0][0]
 
 
 # threads and processes

@@ -35,13 +35,15 @@ WIDENED = (torch.float16, torch.bfloat16)
 class Options:
     """activations: bits of rows in products with quantised weights, a name in ``activations.CHOICES``. cache:
     a type in ``cache.CHOICES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best.
-    release: called with stored rows that were copied and are not read again."""
+    release: called with stored rows that were copied and are not read again. positions: max of a sequence, 0: not
+    known."""
 
     activations: str = AUTO
     cache: str = AUTO
     requantise: bool = False
     isa: str | None = None
     release: Callable[[Tensor], None] | None = None
+    positions: int = 0
 
 
 SHARED = ("path", "token", "depth")
@@ -93,7 +95,10 @@ class Native:
         self._given_widths = [embedding_width(model), *lowering.added]
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = lowering.shape if model.cached else None
-        self.rotary = rotary if rotary is not None and rotary.is_for(model.tables) else RotaryTables(model.tables)
+        if rotary is None or not rotary.is_for(model.tables):
+            rotary = RotaryTables(model.tables, self.options.positions)
+        self.rotary = rotary
+        self._rotary: list[tuple[Tensor, Tensor]] = []
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
 
     # what is known before weights are read
@@ -125,8 +130,8 @@ class Native:
     def load(cls, model: Model, source: TensorSource, request: ExecutorRequest) -> Native:
         """Read the weights."""
         kept = request.setting("weights") == "q8_0"
-        options = Options(request.setting("activations"), request.setting("cache_dtype"), kept, release=request.release)
-        return cls(model, source, options)
+        settings = request.setting("activations"), request.setting("cache_dtype"), kept
+        return cls(model, source, Options(*settings, release=request.release, positions=request.positions))
 
     def describe(self) -> str:
         """A sentence for the user, with counts of weights that could not keep their stored type."""
@@ -283,7 +288,7 @@ class Native:
             tables = self.rotary.of_positions(positions)
             places = tuple((cos.data_ptr(), sin.data_ptr(), 2 * cos.shape[1]) for cos, sin in tables)
             self.program.rotary(places, len(tables[0][0]))
-            self._rotary_positions = len(tables[0][0])
+            self._rotary, self._rotary_positions = tables, len(tables[0][0])  # the program reads them until the next
 
 
 def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
