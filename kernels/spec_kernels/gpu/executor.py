@@ -136,7 +136,7 @@ class Gpu:
 
     def _rotary(self) -> list[Rotary]:
         count = self.shared.positions
-        tables = [cos_and_sin(table, count) for table in self.model.tables]
+        tables = [cos_and_sin(table, count, count) for table in self.model.tables]
         here = lambda m: m[:count].to(self.device).contiguous()
         return [Rotary(here(cos), here(sin)) for cos, sin in tables]
 
