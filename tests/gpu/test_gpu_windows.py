@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_kernels.gpu.pool import PageGroup
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
+from spec_kernels.model.kept_rows import Horizon
+from torch import Tensor
 
 from tests.targets import test_kept_rows as kept_rows
 from tests.targets.test_kept_rows import one_thread
@@ -77,3 +81,24 @@ def test_pages_are_free_once_their_rows_are_given_back():
     del cache
     gc.collect()
     assert len(pool.recent.free) == max(before, sum(map(len, pool.recent.chunks)))
+
+
+def test_a_cache_stays_as_it_is_when_memory_is_exhausted(monkeypatch):
+    """No row is lost, and no room is said to be there that is not."""
+    cache = kept_rows.make_target("gpu").executor.cache(64)
+    cache.grow(640)
+    pages = list(cache.latest.pages)
+
+    def take(group: PageGroup, count: int) -> list[Tensor]:
+        if count:
+            raise torch.OutOfMemoryError("exhausted")
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PageGroup, "take", take)
+        with pytest.raises(torch.OutOfMemoryError):
+            cache.reserve(200, Horizon(190))
+        assert (cache.first, cache.end, len(cache.latest)) == (0, 64, 1)
+        assert cache.latest.pages[0] is pages[0]
+    cache.reserve(200, Horizon(190))
+    assert (cache.first, cache.end, len(cache.latest)) == (128, 320, 2)

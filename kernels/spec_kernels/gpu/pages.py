@@ -107,12 +107,14 @@ class PagedCache(KeptRows):
         return needed
 
     def _begin_at(self, first: int) -> None:
+        self.latest.extend(page_count(first, self.recent))
         self.first = first
         self._move(first, self.recent)
 
     def _move(self, first: int, recent: int) -> None:
-        self.latest.drop(first // PAGE - self.first // PAGE)
-        self.latest.extend(triton.cdiv(first + recent, PAGE) - first // PAGE)
+        before = first // PAGE - self.first // PAGE
+        self.latest.extend(before + page_count(first, recent))  # memory may be exhausted: nothing is freed before
+        self.latest.drop(before)
         self.first, self.recent = first, recent
         self.pool.write_table(self.line, first // PAGE, self.latest.pages, self.pool.recent)
 
@@ -122,6 +124,11 @@ class PagedCache(KeptRows):
 
     def _copy_in(self, marked: MarkedRows) -> None:
         self.latest.write(marked.memory.pages)
+
+
+def page_count(first: int, count: int) -> int:
+    """Pages in which some positions are, from ``first`` on."""
+    return triton.cdiv(first + count, PAGE) - first // PAGE
 
 
 def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
