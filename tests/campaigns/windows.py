@@ -203,11 +203,11 @@ def play_all(requests: int, seed: int = 0, only: str = "", form: str = "") -> Co
     cases = [(f, kind) for f in (*FAMILIES, "assistant") if only in f for kind in choose_forms(f, form)]
     make: Callable[[str, str], Target] = cache(make_target)
     for number in range(-(-requests // ROUND)):
-        family, form = cases[number % len(cases)]
+        family, kind = cases[number % len(cases)]
         did = Counter[str]()
-        play_round(make(family, form), family, seed + number, did)
+        play_round(make(family, kind), family, seed + number, did)
         whole += did
-        print(f"{family} {form}: {dict(did)}", flush=True)
+        print(f"{family} {kind}: {dict(did)}", flush=True)
     return whole
 
 

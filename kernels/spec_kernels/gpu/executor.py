@@ -199,7 +199,9 @@ class Gpu:
     def _check_places(self, sequences: Sequence[SequenceRows]) -> None:
         """Raise ValueError for a cache of another pool, for rows whose places it does not have, and for rows whose
         windows reach what was given back."""
-        for s, cache in ((s, s.cache) for s in sequences if s.cache is not None):
+        for s in sequences:
+            if (cache := s.cache) is None:
+                continue
             if cache.pool is not self.facilities.pool:
                 raise ValueError("a cache has other layers than the model, or is of another target")
             if s.end > cache.end and not self.model.borrowed:

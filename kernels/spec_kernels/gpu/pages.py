@@ -31,7 +31,7 @@ class PagedCache(KeptRows):
     def __init__(self, pool: Pool, positions: int) -> None:
         """positions: to have memory for. Raises TooManySequences, and torch's error if the device's memory is
         exhausted."""
-        super().__init__(pool.window)
+        super().__init__(shape.window for shape in pool.shapes)
         self.pool, self.line = pool, pool.take_line()
         self._closed = weakref.finalize(self, pool.give_back, self.line)
         self._closed.atexit = False
@@ -60,10 +60,9 @@ class PagedCache(KeptRows):
 
     def copy(self) -> PagedCache:
         """Copy the rows to memory of their own."""
-        copy = PagedCache(self.pool, 0)
+        pool, copy = self.pool, PagedCache(self.pool, 0)
         copy.length, copy.first, copy.recent, copy.marked = self.length, self.first, self.recent, self.marked
         copy.whole, copy.latest = self.whole.copy(), self.latest.copy()
-        pool = self.pool
         pool.write_table(copy.line, 0, copy.whole.pages, pool.whole)
         pool.write_table(copy.line, copy.first // PAGE, copy.latest.pages, pool.recent)
         return copy
@@ -71,11 +70,10 @@ class PagedCache(KeptRows):
     def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
         """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied. Without values of
         their own these are the keys. Raises ValueError for rows that are not kept."""
-        before, first = 0, start // PAGE
+        pages, before, first = self.whole.pages, 0, start // PAGE
         if self.pool.shapes[layer].window:
             self.check_read(start)
-            before = self.first // PAGE
-        pages = (self.latest if self.pool.shapes[layer].window else self.whole).pages
+            pages, before = self.latest.pages, self.first // PAGE
         rows = slice(start - first * PAGE, count - first * PAGE)
         chosen = pages[first - before : triton.cdiv(count, PAGE) - before]
         both = torch.cat([self.pool.layer(page, layer) for page in chosen], 2)[:, :, rows]

@@ -154,7 +154,6 @@ class Pool:
         self, shapes: tuple[CacheShape, ...], positions: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.shapes, self.positions, self.dtype, self.device = shapes, positions, dtype, device
-        self.window = max((shape.window for shape in shapes), default=0)
         self.free_lines = list(range(LINES - 1, 0, -1))  # line 0 is of rows that only fill a step
         self.starts, sizes, planes = [], [0, 0], []
         for shape in shapes:

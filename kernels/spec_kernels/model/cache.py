@@ -24,7 +24,7 @@ class KVCache(KeptRows):
         device: torch.device | str = "cpu",
     ) -> None:
         """shapes: of each layer."""
-        super().__init__(max((shape.window for shape in shapes), default=0))
+        super().__init__(shape.window for shape in shapes)
         self.shapes, self.length, self.dtype, self.device = tuple(shapes), length, dtype, torch.device(device)
         self.recent = round_up(min(length, self.window + AHEAD)) if self.window else 0
         self.keys = [self._take(s) for s in self.shapes]

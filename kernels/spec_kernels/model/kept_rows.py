@@ -12,6 +12,7 @@ the end of a prompt, is kept: another text may begin with the same prompt.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,9 +53,9 @@ class KeptRows(ABC):
 
     length: int
 
-    def __init__(self, window: int) -> None:
-        """window: the largest one of all layers, 0: none has one."""
-        self.window = window
+    def __init__(self, windows: Iterable[int]) -> None:
+        """windows: of all layers; 0: a layer without one."""
+        self.window = max(windows, default=0)
         self.first, self.recent = 0, 0
         self.marked: MarkedRows | None = None
 

@@ -78,7 +78,7 @@ class NativeCache(KeptRows):
     """
 
     def __init__(self, shape: CacheShape, length: int) -> None:
-        super().__init__(max((one.window for one in shape.heads), default=0))
+        super().__init__(one.window for one in shape.heads)
         self.shape = shape
         self.whole = Piece(shape, -(-length // TILE) * TILE, False)
         self.length = self.whole.places
