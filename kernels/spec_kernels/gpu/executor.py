@@ -143,12 +143,12 @@ class Gpu:
     @property
     def row_bytes(self) -> int:
         """Bytes of one position in the caches."""
-        return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
+        return self.model.row_numbers * self.dtype.itemsize
 
     @property
     def windowed_bytes(self) -> int:
         """Bytes of one position in the caches of layers with a window."""
-        return sum(shape.cached_numbers for shape in self.model.cached if shape.window) * self.dtype.itemsize
+        return self.model.windowed_numbers * self.dtype.itemsize
 
     def describe(self) -> str:
         """A sentence for the user."""

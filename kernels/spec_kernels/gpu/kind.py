@@ -36,8 +36,7 @@ class GpuKind:
     def plan(self, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
         size = request.dtype.itemsize
         weights = sum(_weight_bytes(stored, shape, size) for stored, shape in tensors)
-        row = sum(shape.cached_numbers for shape in model.cached) * size
-        windowed = sum(shape.cached_numbers for shape in model.cached if shape.window) * size
+        row, windowed = model.row_numbers * size, model.windowed_numbers * size
         return MemoryPlan(weights, row, _step_bytes(model), windowed, PAGE)
 
     def describe_plan(self, request: ExecutorRequest) -> str:

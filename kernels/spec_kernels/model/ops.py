@@ -533,6 +533,16 @@ class Model:
             raise ValueError(f"keys and values are stored in layers {sorted(shapes)}, 0 to {stores - 1} is needed")
         return self.borrowed or tuple(shapes[layer] for layer in range(stores))
 
+    @property
+    def row_numbers(self) -> int:
+        """Numbers of one position in the cache."""
+        return sum(shape.cached_numbers for shape in self.cached)
+
+    @property
+    def windowed_numbers(self) -> int:
+        """Numbers of one position in the cache of layers with a window."""
+        return sum(shape.cached_numbers for shape in self.cached if shape.window)
+
     @cached_property
     def recurring(self) -> int:
         """Number of layers in the pool of states."""

@@ -69,8 +69,8 @@ class Reference:
     def plan(cls, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
         """Memory of a model: all weights have the dtype of the request."""
         size = request.dtype.itemsize
-        row = sum(shape.cached_numbers for shape in model.cached) * size
-        windowed = sum(shape.cached_numbers for shape in model.cached if shape.window) * size
+        row = model.row_numbers * size
+        windowed = model.windowed_numbers * size
         return MemoryPlan(sum(math.prod(shape) for _, shape in tensors) * size, row, windowed=windowed)
 
     @classmethod
@@ -90,12 +90,12 @@ class Reference:
     @property
     def row_bytes(self) -> int:
         """Bytes of one position in the caches."""
-        return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
+        return self.model.row_numbers * self.dtype.itemsize
 
     @property
     def windowed_bytes(self) -> int:
         """Bytes of one position in the caches of layers with a window."""
-        return sum(shape.cached_numbers for shape in self.model.cached if shape.window) * self.dtype.itemsize
+        return self.model.windowed_numbers * self.dtype.itemsize
 
     def with_layers(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
